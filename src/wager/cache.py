@@ -1,0 +1,170 @@
+"""Block pool for paged K/V: who owns which block. Bookkeeping only; the tensors belong to the model.
+
+A sequence's table lists the blocks that hold its rows [0, n). Full blocks of committed tokens are registered under
+(parent block, tokens in the block), so a later sequence with the same beginning shares them; registered blocks are
+never written again. Blocks nobody uses stay registered until the space is needed (least recently used goes first).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence as ListLike
+from dataclasses import dataclass
+
+_Key = tuple[int, tuple[int, ...]]  # (uid of the parent block's content, tokens in this block)
+_ROOT = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """A branch: ``table`` shares the sequence's full blocks below the branch point; ``copies`` (src, dst) are due."""
+
+    table: tuple[int, ...]
+    n_shared: int
+    copies: tuple[tuple[int, int], ...]
+
+
+class BlockPool:
+    """Hands out blocks [first, first + n_blocks) of ``block_size`` rows each."""
+
+    def __init__(self, n_blocks: int, block_size: int, *, first: int = 0, prefix_caching: bool = True) -> None:
+        self.n_blocks, self.block_size, self.first = n_blocks, block_size, first
+        self.prefix_caching = prefix_caching
+        self._free: OrderedDict[int, None] = OrderedDict((b, None) for b in range(first, first + n_blocks))
+        self._refs: dict[int, int] = {}
+        self._tables: dict[int, list[int]] = {}
+        self._parent: dict[int, tuple[int, int]] = {}  # seq_id -> (uid of its last registered block, how many)
+        self._block_of: dict[_Key, int] = {}
+        self._key_of: dict[int, tuple[_Key, int]] = {}  # block -> (key, uid)
+        self._next_uid = _ROOT + 1
+        self.n_prefix_hits = 0  # rows served from the pool since the start
+
+    @property
+    def n_free(self) -> int:
+        """Blocks nobody uses (registered contents may still sit in them)."""
+        return len(self._free)
+
+    def blocks_for(self, n_rows: int) -> int:
+        return -(-n_rows // self.block_size)
+
+    def table(self, seq_id: int) -> ListLike[int]:
+        return self._tables[seq_id]
+
+    def is_open(self, seq_id: int) -> bool:
+        return seq_id in self._tables
+
+    def open(self, seq_id: int, tokens: ListLike[int]) -> int:
+        """Start a table; returns how many rows came from the pool: whole blocks, and never the last two tokens."""
+        assert seq_id not in self._tables, seq_id
+        table: list[int] = []
+        uid, bs = _ROOT, self.block_size
+        for i in range(max(0, len(tokens) - 2) // bs if self.prefix_caching else 0):
+            block = self._block_of.get((uid, tuple(tokens[i * bs : (i + 1) * bs])))
+            if block is None:
+                break
+            uid = self._key_of[block][1]
+            self._acquire(block)
+            table.append(block)
+        self._tables[seq_id] = table
+        self._parent[seq_id] = (uid, len(table))
+        self.n_prefix_hits += len(table) * bs
+        return len(table) * bs
+
+    def reserve(self, seq_id: int, n_rows: int) -> bool:
+        """Make room for rows [0, n_rows); all or nothing."""
+        table = self._tables[seq_id]
+        missing = self.blocks_for(n_rows) - len(table)
+        if missing > self.n_free:
+            return False
+        table.extend(self._take() for _ in range(missing))
+        return True
+
+    def fork(self, seq_id: int, n_kept: int, n_rows: int) -> Fork | None:
+        """A table for another continuation from row ``n_kept`` up to ``n_rows``; None where blocks run out."""
+        n_shared = n_kept // self.block_size
+        n_new = self.blocks_for(n_rows) - n_shared
+        if n_new > self.n_free:
+            return None
+        mine = self._tables[seq_id]
+        new = [self._take() for _ in range(n_new)]
+        for block in mine[:n_shared]:
+            self._acquire(block)
+        copies = ((mine[n_shared], new[0]),) if n_kept % self.block_size else ()
+        return Fork((*mine[:n_shared], *new), n_shared, copies)
+
+    def adopt(self, seq_id: int, fork: Fork) -> None:
+        """The fork becomes the sequence's table; its former tail is released."""
+        for block in self._tables[seq_id]:
+            self._release(block)
+        self._tables[seq_id] = list(fork.table)
+
+    def drop(self, fork: Fork) -> None:
+        for block in fork.table:
+            self._release(block)
+
+    def keep(self, seq_id: int, tokens: ListLike[int], n_cached: int) -> None:
+        """Rows [0, n_cached) are final: register full blocks (all but the last row's), release what lies beyond."""
+        table, bs = self._tables[seq_id], self.block_size
+        n_keep = self.blocks_for(n_cached)
+        for block in table[n_keep:]:
+            self._release(block)
+        del table[n_keep:]
+        if not self.prefix_caching:
+            return
+        uid, n_registered = self._parent[seq_id]
+        # The row n_cached - 1 may be fed once more (two-row rule), so its block is not final yet.
+        for i in range(n_registered, max(0, n_cached - 1) // bs):
+            key = (uid, tuple(tokens[i * bs : (i + 1) * bs]))
+            twin = self._block_of.get(key)
+            if twin is None:
+                uid, self._next_uid = self._next_uid, self._next_uid + 1
+                self._block_of[key] = table[i]
+                self._key_of[table[i]] = (key, uid)
+            else:  # same content already registered: share it
+                uid = self._key_of[twin][1]
+                if twin != table[i]:
+                    self._acquire(twin)
+                    self._release(table[i])
+                    table[i] = twin
+            self._parent[seq_id] = (uid, i + 1)
+
+    def close(self, seq_id: int) -> None:
+        for block in self._tables.pop(seq_id):
+            self._release(block)
+        del self._parent[seq_id]
+
+    def check(self, forks: ListLike[Fork] = ()) -> None:
+        """Raise AssertionError unless every block is free or owned exactly as often as tables say."""
+        owned: dict[int, int] = {}
+        for table in [*self._tables.values(), *(f.table for f in forks)]:
+            assert len(set(table)) == len(table), f"a block twice in one table: {table}"
+            for block in table:
+                owned[block] = owned.get(block, 0) + 1
+        assert owned == self._refs, f"reference counts {self._refs} but tables own {owned}"
+        assert not set(owned) & set(self._free), "a block both free and owned"
+        assert len(owned) + len(self._free) == self.n_blocks, "a block is lost"
+        for key, block in self._block_of.items():
+            assert self._key_of[block][0] == key, f"block {block} registered under another content"
+        assert len(self._block_of) == len(self._key_of)
+        for block, n_refs in owned.items():
+            assert n_refs == 1 or block in self._key_of or forks, f"unregistered block {block} is shared"
+
+    def _take(self) -> int:
+        block, _ = self._free.popitem(last=False)
+        registered = self._key_of.pop(block, None)
+        if registered is not None:
+            del self._block_of[registered[0]]
+        self._refs[block] = 1
+        return block
+
+    def _acquire(self, block: int) -> None:
+        self._free.pop(block, None)
+        self._refs[block] = self._refs.get(block, 0) + 1
+
+    def _release(self, block: int) -> None:
+        self._refs[block] -= 1
+        if not self._refs[block]:
+            del self._refs[block]
+            self._free[block] = None
+            if block not in self._key_of:  # nothing to remember: first to be taken again
+                self._free.move_to_end(block, last=False)

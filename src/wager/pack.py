@@ -1,0 +1,165 @@
+"""From what each sequence feeds to one ragged Batch: second rows, branches as forks, padding. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as ListLike
+from dataclasses import dataclass
+
+import numpy as np
+
+from wager.cache import Fork
+from wager.types import EMPTY, I32, Batch, Draft, Sequence
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Feed:
+    """What one sequence feeds: tokens [start, stop), then the draft (only where stop is its last token)."""
+
+    seq: Sequence
+    start: int
+    stop: int
+    draft: Draft = EMPTY
+
+    @property
+    def reaches_end(self) -> bool:
+        return self.stop == len(self.seq.tokens)
+
+    @property
+    def n_rows(self) -> int:
+        """Rows it occupies: every branch feeds [start, stop) and its own nodes."""
+        branches = paths(self.draft)
+        return sum(self.stop - self.start + len(path) for path in branches)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Slots:
+    """Block tables of a feed: one per branch; the first is the sequence's own, the others are forks."""
+
+    table: ListLike[int]
+    forks: tuple[Fork, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Packed:
+    """``batch`` and, per feed, ``rows`` (n+1,) i32: index into the logits after the last token and after each node."""
+
+    batch: Batch
+    rows: tuple[I32 | None, ...]
+    n_real: int
+
+
+def first_row(n_cached: int, n_tokens: int, n_draft: int, *, min_rows: int) -> int:
+    """Where feeding starts: at the first uncached token, or earlier where that would give fewer than min_rows rows.
+
+    Feeding a committed token again rewrites the same K/V (design fact 5), so it costs no slot. A sequence of one
+    token cannot start earlier: pack pads it.
+    """
+    return max(0, min(n_cached, n_tokens + n_draft - min_rows))
+
+
+def paths(draft: Draft) -> list[tuple[int, ...]]:
+    """Root-to-leaf node paths of a draft, in the order of their leaves; one empty path for an empty draft."""
+    n = len(draft)
+    if draft.is_chain:
+        return [tuple(range(n))]
+    inner = {int(p) for p in draft.parents}
+    branches = []
+    for leaf in range(n):
+        if leaf in inner:
+            continue
+        path, node = [leaf], int(draft.parents[leaf])
+        while node >= 0:
+            path.append(node)
+            node = int(draft.parents[node])
+        branches.append(tuple(reversed(path)))
+    return branches
+
+
+def pack(
+    feeds: ListLike[Feed],
+    slots: ListLike[Slots],
+    *,
+    width: int,
+    pad_blocks: ListLike[int],
+    block_size: int,
+    min_rows: int,
+) -> Packed:
+    """One Batch with exactly ``width`` rows (more where the feeds need more); padding is a sequence of its own.
+
+    ``pad_blocks`` are blocks no sequence owns. Raises nothing: the caller has reserved every slot.
+    """
+    builder = _Builder(block_size)
+    rows = [_pack_feed(builder, feed, slot, min_rows) for feed, slot in zip(feeds, slots, strict=True)]
+    n_real = builder.n_rows
+    if width > n_real:
+        n_pad = width - n_real
+        builder.add([0] * n_pad, 0, pad_blocks[: -(-n_pad // block_size)])
+    return Packed(builder.batch(), tuple(rows), n_real)
+
+
+def _pack_feed(builder: _Builder, feed: Feed, slot: Slots, min_rows: int) -> I32 | None:
+    committed = feed.seq.tokens[feed.start : feed.stop]
+    tables = [slot.table, *(fork.table for fork in slot.forks)]
+    node_rows = np.full(len(feed.draft) + 1, -1, np.int32)
+    for path, table in zip(paths(feed.draft), tables, strict=True):
+        tokens = committed + [int(feed.draft.tokens[node]) for node in path]
+        # a sequence of one token: its second row is padding, in the slot after it
+        base = builder.add(tokens + [0] * (min_rows - len(tokens)), feed.start, table)
+        last = base + len(committed) - 1
+        if not feed.reaches_end:
+            return None
+        if node_rows[0] < 0:
+            node_rows[0] = builder.want(last)
+        for depth, node in enumerate(path):
+            if node_rows[node + 1] < 0:
+                node_rows[node + 1] = builder.want(last + 1 + depth)
+    return node_rows
+
+
+class _Builder:
+    """Grows the flat arrays of one Batch."""
+
+    def __init__(self, block_size: int) -> None:
+        self.block_size = block_size
+        self.tokens: list[int] = []
+        self.positions: list[int] = []
+        self.past: list[int] = []
+        self.starts: list[int] = [0]
+        self.blocks: list[int] = []
+        self.block_starts: list[int] = [0]
+        self.rows: list[int] = []
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.tokens)
+
+    def add(self, tokens: ListLike[int], past: int, table: ListLike[int]) -> int:
+        """Append a subsequence; returns the index of its first row."""
+        base, end = len(self.tokens), past + len(tokens)
+        n_blocks = -(-end // self.block_size)
+        assert len(table) >= n_blocks, f"{end} rows do not fit {len(table)} blocks of {self.block_size}"
+        self.tokens.extend(tokens)
+        self.positions.extend(range(past, end))
+        self.past.append(past)
+        self.starts.append(len(self.tokens))
+        self.blocks.extend(table[:n_blocks])
+        self.block_starts.append(len(self.blocks))
+        return base
+
+    def want(self, row: int) -> int:
+        self.rows.append(row)
+        return len(self.rows) - 1
+
+    def batch(self) -> Batch:
+        def i32(values: list[int]) -> I32:
+            return np.array(values, np.int32)
+
+        return Batch(
+            np.array(self.tokens, np.int64),
+            np.array(self.positions, np.int64),
+            i32(self.past),
+            i32(self.starts),
+            i32(self.blocks),
+            i32(self.block_starts),
+            np.array(self.rows, np.int64),
+        )

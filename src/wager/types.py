@@ -1,0 +1,248 @@
+"""The nouns of the engine: frozen data and invariants, no behaviour.
+
+Letters in shapes: **B** fed subsequences, **T** tokens fed, **R** rows of logits, **V** vocabulary, **n** draft nodes,
+**H** hidden width. All ranges are half-open.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence as ListLike
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from wager.errors import OptionError
+
+I32 = npt.NDArray[np.int32]
+I64 = npt.NDArray[np.int64]
+F32 = npt.NDArray[np.float32]
+F64 = npt.NDArray[np.float64]
+
+Finish = Literal["stop", "length", "cancelled"]
+DraftKind = Literal["deterministic", "coupled", "iid", "without_replacement"]
+
+
+def _require(ok: bool, name: str, value: object, want: str) -> None:
+    if not ok:
+        raise OptionError(f"`{name}` is {value!r}: {want}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How the next token is chosen from the target's logits, and when to stop.
+
+    Order of application: penalties, bias, min_tokens, temperature, top_k, top_p, min_p. ``repetition_penalty`` sees
+    prompt and output, ``presence_penalty`` and ``frequency_penalty`` the output only. ``temperature`` 0 is greedy
+    (ties to the lowest id). ``seed`` None draws one and reports it. ``logprobs`` k reports the log-softmax of the raw
+    logits for the chosen token and the k most likely ones.
+
+    Raises ``OptionError`` for a value outside its range.
+    """
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    logprobs: int | None = None
+    max_tokens: int = 256
+    min_tokens: int = 0
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"):
+            value = getattr(self, name)
+            _require(isinstance(value, int | float) and math.isfinite(value), name, value, "give a finite number")
+        _require(self.temperature >= 0, "temperature", self.temperature, "give 0 (greedy) or a positive number")
+        _require(0 < self.top_p <= 1, "top_p", self.top_p, "give a number in (0, 1]")
+        _require(self.top_k >= 0, "top_k", self.top_k, "give 0 (off) or a positive integer")
+        _require(0 <= self.min_p <= 1, "min_p", self.min_p, "give a number in [0, 1]")
+        _require(self.repetition_penalty > 0, "repetition_penalty", self.repetition_penalty, "give a positive number")
+        _require(self.max_tokens >= 1, "max_tokens", self.max_tokens, "give at least 1")
+        _require(0 <= self.min_tokens <= self.max_tokens, "min_tokens", self.min_tokens, "give 0 … max_tokens")
+        _require(self.logprobs is None or 0 <= self.logprobs <= 20, "logprobs", self.logprobs, "give 0 … 20 or None")
+        _require(self.seed is None or 0 <= self.seed < 2**64, "seed", self.seed, "give an integer in [0, 2^64)")
+        _require(not isinstance(self.stop, str), "stop", self.stop, "give a sequence of strings")
+        _require(all(self.stop), "stop", self.stop, "give non-empty strings")
+        for name in ("stop", "stop_token_ids"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        finite = all(not math.isnan(b) for b in self.logit_bias.values())
+        _require(finite, "logit_bias", self.logit_bias, "give numbers (-inf bans a token)")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """Log-probability of a token under the raw logits, with the most likely alternatives (id, logprob), best first."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """One request (or one sample of it). ``tokens`` is the truth: prompt + committed output.
+
+    ``n_cached`` is the length of the prefix whose K/V the target's cache holds: 0 <= n_cached < len(tokens). ``sample``
+    tells the n samples of one request apart in the noise. ``finish`` is None while it runs.
+    """
+
+    id: int
+    tokens: list[int]
+    n_prompt: int
+    sampling: Sampling
+    seed: int
+    sample: int = 0
+    n_cached: int = 0
+    finish: Finish | None = None
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+
+    @property
+    def n_output(self) -> int:
+        return len(self.tokens) - self.n_prompt
+
+    @property
+    def output(self) -> list[int]:
+        return self.tokens[self.n_prompt :]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Draft:
+    """A guess at the continuation: a forest of n nodes below the last committed token.
+
+    ``tokens`` (n,) and ``parents`` (n,) int32, parents[i] < i, -1 = child of the last committed token. A chain has
+    parents -1, 0, 1, … ``probs`` (n, V) is the law node i was drawn from (None for deterministic drafts). ``support``
+    says how strong the evidence was (the matched length of a look-up, else 0): policies keep acceptance by it.
+    Siblings hold different tokens unless ``kind`` is "iid".
+    """
+
+    tokens: I32
+    parents: I32
+    probs: F32 | None = None
+    kind: DraftKind = "deterministic"
+    support: int = 0
+
+    def __post_init__(self) -> None:
+        assert self.tokens.shape == self.parents.shape, (self.tokens.shape, self.parents.shape)
+        assert self.tokens.ndim == 1
+        assert bool(np.all(self.parents < np.arange(len(self.parents)))), self.parents
+        assert bool(np.all(self.parents >= -1)), self.parents
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def is_chain(self) -> bool:
+        return bool(np.array_equal(self.parents, np.arange(-1, len(self.parents) - 1)))
+
+
+def chain(tokens: ListLike[int], *, support: int = 0, kind: DraftKind = "deterministic") -> Draft:
+    """A draft whose every node has one child."""
+    n = len(tokens)
+    return Draft(np.asarray(tokens, np.int32).reshape(n), np.arange(-1, n - 1, dtype=np.int32), None, kind, support)
+
+
+EMPTY = chain([])
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the rule decided: ``path`` are the accepted nodes from root to leaf, ``token`` the one after them."""
+
+    path: tuple[int, ...]
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What one sequence gained in one step. ``text`` is the printable piece, ``finish`` not None on the last one.
+
+    ``n_drafted`` says how many of ``tokens`` came out of the draft (the first ones, in order).
+    """
+
+    seq_id: int
+    tokens: tuple[int, ...]
+    text: str
+    finish: Finish | None
+    logprobs: tuple[TokenLogprob, ...] = ()
+    n_drafted: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """One ragged forward of B subsequences (forks and padding included).
+
+    ``tokens`` (T,) i64, ``positions`` (T,) i64, ``past`` (B,) i32: K/V rows already there, ``starts`` (B+1,) i32 into
+    tokens, ``blocks`` (·,) i32 block ids, ``block_starts`` (B+1,) i32 into blocks, ``rows`` (R,) i64: indices into
+    tokens whose logits are wanted (never padding). ``masks``: one (n, n) u8 matrix or None per subsequence (profile
+    ``max`` only).
+    """
+
+    tokens: I64
+    positions: I64
+    past: I32
+    starts: I32
+    blocks: I32
+    block_starts: I32
+    rows: I64
+    masks: tuple[npt.NDArray[np.uint8] | None, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Forward:
+    """``logits`` (R, V) f32 for ``Batch.rows`` in their order; valid until the next forward. ``hidden`` (R, H) or None."""
+
+    logits: F32
+    hidden: F32 | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much one sequence may draft this step: nodes in all, depth, children a node. Zeros mean: do not draft."""
+
+    n_nodes: int
+    depth: int
+    width: int = 1
+
+
+class Model(Protocol):
+    """A language model over paged K/V. Errors: ``forward`` either writes all K/V it was asked to or raises."""
+
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def n_blocks(self) -> int: ...
+    @property
+    def block_size(self) -> int: ...
+    @property
+    def context_length(self) -> int: ...
+    def forward(self, batch: Batch) -> Forward: ...
+    def copy(self, src_blocks: ListLike[int], dst_blocks: ListLike[int]) -> None: ...
+
+
+class Drafter(Protocol):
+    """Proposes continuations. Everything about it is a function of ``seq.tokens`` and its own caches.
+
+    ``propose`` returns one draft per sequence, at most ``limits`` each (an empty draft is always fine). ``observe`` is
+    told each step's verdicts, after the tokens were committed. ``forget`` drops what is kept for a sequence.
+    ``seconds(n)`` is the expected time of drafting n tokens for one sequence, known before doing it.
+    """
+
+    @property
+    def name(self) -> str: ...
+    def propose(self, seqs: ListLike[Sequence], limits: ListLike[Limits]) -> list[Draft]: ...
+    def observe(self, seqs: ListLike[Sequence], drafts: ListLike[Draft], verdicts: ListLike[Verdict]) -> None: ...
+    def forget(self, seq_id: int) -> None: ...
+    def seconds(self, n_tokens: int) -> float: ...
+
+
+JSON = dict[str, Any]
