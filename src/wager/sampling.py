@@ -1,0 +1,269 @@
+"""Logits to log-weights, the noise, and the choice of a token: the only place that does any of them.
+
+A token is chosen by an exponential race: ``argmin_v E[v] / p[v]`` with ``E[v] ~ Exp(1)``, which is a sample of p
+(Gumbel-max). In log space that is ``argmax_v scores[v] - log E[v]``; the scores need not be normalised. E is a hash of
+(seed, sample, output position, token id), so the choice at a position does not depend on how it was reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Sequence as ListLike
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from wager.errors import OptionError
+from wager.types import F32, F64, I64, Sampling, TokenLogprob
+
+U64 = npt.NDArray[np.uint64]
+Scores = F64 | F32
+Stream = Literal["token", "draft", "accept", "residual"]
+
+_STREAMS: dict[Stream, int] = {"token": 0, "draft": 1, "accept": 2, "residual": 3}
+_WORD = (1 << 64) - 1
+_GOLDEN = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: the increment of splitmix64 (Steele, Lea, Flood 2014)
+_MUL1 = 0xBF58476D1CE4E5B9  # Stafford's variant 13 of the 64-bit finaliser
+_MUL2 = 0x94D049BB133111EB
+
+
+def _mix(word: int) -> int:
+    word = ((word ^ (word >> 30)) * _MUL1) & _WORD
+    word = ((word ^ (word >> 27)) * _MUL2) & _WORD
+    return word ^ (word >> 31)
+
+
+def _key(key: int, *words: int) -> int:
+    for word in words:
+        key = _mix(((key + _GOLDEN) & _WORD) ^ (word & _WORD))
+    return key
+
+
+@lru_cache(maxsize=8)
+def _counters(n: int) -> U64:
+    counters = np.arange(1, n + 1, dtype=np.uint64) * np.uint64(_GOLDEN)
+    counters.flags.writeable = False
+    return counters
+
+
+def _mantissas(key: int, counters: U64) -> F64:
+    """Hash of each counter as a number in (0, 1): odd multiples of 2^-53, so neither end can occur."""
+    x = counters + np.uint64(key)
+    x ^= x >> np.uint64(30)
+    x *= np.uint64(_MUL1)
+    x ^= x >> np.uint64(27)
+    x *= np.uint64(_MUL2)
+    x ^= x >> np.uint64(31)
+    x >>= np.uint64(12)
+    u = x.astype(np.float64)
+    u += 0.5
+    u *= 2.0**-52
+    return u
+
+
+class Noise:
+    """Random access to the noise of one sample: every value is a function of (seed, sample) and its own address.
+
+    ``exponential`` is the stream "token", addressed by (output position, token id): it belongs to the walk and to
+    drafters that share its noise. Every other rule draws from ``uniform`` and ``race`` on the streams "draft",
+    "accept" and "residual", addressed by (n_tokens at the start of the round, branch, depth).
+    """
+
+    __slots__ = ("_streams", "sample", "seed")
+
+    def __init__(self, seed: int, sample: int = 0) -> None:
+        assert 0 <= seed <= _WORD, seed
+        assert sample >= 0, sample
+        self.seed = seed
+        self.sample = sample
+        self._streams = {name: _key(0, seed, sample, code) for name, code in _STREAMS.items()}
+
+    def exponential(self, position: int, token_ids: npt.ArrayLike | None = None, *, vocab_size: int = 0) -> F64:
+        """Exp(1) values of the token stream at an output position: of ``token_ids`` (k,), or of all ids (V,)."""
+        return -np.log(self.token_uniform(position, token_ids, vocab_size=vocab_size))
+
+    def token_uniform(self, position: int, token_ids: npt.ArrayLike | None = None, *, vocab_size: int = 0) -> F64:
+        """The uniforms u in (0, 1) behind ``exponential``, E = -log u."""
+        return _mantissas(_key(self._streams["token"], position), _addresses(token_ids, vocab_size))
+
+    def uniform(self, stream: Stream, start: int, *, branch: int = 0, depth: int = 0, n: int = 1) -> F64:
+        """(n,) uniforms in (0, 1) for the round that starts at ``start`` tokens."""
+        return _mantissas(self._address(stream, start, branch, depth), _counters(n))
+
+    def race(
+        self,
+        stream: Stream,
+        start: int,
+        *,
+        branch: int = 0,
+        depth: int = 0,
+        token_ids: npt.ArrayLike | None = None,
+        vocab_size: int = 0,
+    ) -> F64:
+        """Exp(1) values per token id, like ``exponential``, from another stream."""
+        return -np.log(_mantissas(self._address(stream, start, branch, depth), _addresses(token_ids, vocab_size)))
+
+    def _address(self, stream: Stream, start: int, branch: int, depth: int) -> int:
+        assert stream != "token", "the token stream belongs to the walk: use exponential"
+        return _key(self._streams[stream], start, branch, depth)
+
+
+def _addresses(token_ids: npt.ArrayLike | None, vocab_size: int) -> U64:
+    if token_ids is None:
+        assert vocab_size > 0, "give token_ids or vocab_size"
+        return _counters(vocab_size)
+    ids = np.asarray(token_ids, np.uint64)
+    return (ids + np.uint64(1)) * np.uint64(_GOLDEN)
+
+
+def check_ids(sampling: Sampling, vocab_size: int) -> None:
+    """Raises ``OptionError`` when an option names a token that the vocabulary does not have."""
+    for name, ids in (("logit_bias", sampling.logit_bias), ("stop_token_ids", sampling.stop_token_ids)):
+        for token in ids:
+            if not 0 <= token < vocab_size:
+                raise OptionError(f"`{name}` names token {token!r}: the vocabulary ends at {vocab_size - 1}")
+
+
+def is_plain(sampling: Sampling) -> bool:
+    """Whether the scores depend on nothing but logits and temperature, top_k, top_p, min_p."""
+    return (
+        sampling.repetition_penalty == 1
+        and sampling.presence_penalty == 0
+        and sampling.frequency_penalty == 0
+        and not sampling.logit_bias
+        and sampling.min_tokens == 0
+    )
+
+
+def scores(
+    logits: F32, sampling: Sampling, *, tokens: ListLike[int], n_prompt: int, banned: Iterable[int] = ()
+) -> Scores:
+    """Unnormalised log-weights (V,) of the next token; -inf where an option drops it.
+
+    ``tokens`` is everything before it: prompt, output and the speculative prefix of the walked path. ``banned`` ids
+    (end of text, stop ids) are impossible while fewer than ``min_tokens`` output tokens exist. Order: penalties, bias,
+    min_tokens, temperature, top_k, top_p, min_p. At temperature 0 the last three change nothing and are not applied,
+    and logits that no option touches come back as they are (float32, shared memory): read them, do not write.
+
+    Raises ``OptionError`` when nothing is left to choose from.
+    """
+    if is_plain(sampling):
+        x: Scores = logits
+    else:
+        wide = logits.astype(np.float64)
+        _penalise(wide, sampling, tokens, n_prompt)
+        _bias(wide, sampling)
+        if len(tokens) - n_prompt < sampling.min_tokens:
+            wide[list(banned)] = -np.inf
+        x = wide
+    return x if sampling.temperature == 0 else _warp(x, sampling)
+
+
+def _warp(logits: Scores, sampling: Sampling) -> F64:
+    top = float(logits.max())
+    if top == -np.inf:
+        raise _nothing_left()
+    with np.errstate(over="ignore"):  # a tiny temperature sends all but the best to -inf, as it should
+        x: F64 = np.subtract(logits, top, dtype=np.float64)
+        x /= sampling.temperature
+    if 0 < sampling.top_k < len(x):
+        x = _keep(x, top_indices(x, sampling.top_k))
+    if sampling.top_p < 1:
+        x = _keep(x, _nucleus(x, sampling.top_p))
+    if sampling.min_p > 0:
+        x[x < np.log(sampling.min_p)] = -np.inf
+    return x
+
+
+def _nothing_left() -> OptionError:
+    return OptionError("no token is left to choose from: `logit_bias` and `min_tokens` ban all; allow at least one")
+
+
+def _penalise(x: F64, sampling: Sampling, tokens: ListLike[int], n_prompt: int) -> None:
+    if sampling.repetition_penalty != 1 and len(tokens):
+        seen = np.unique(np.asarray(tokens, np.int64))
+        old = x[seen]
+        r = sampling.repetition_penalty  # Keskar et al. 2019, in the form Hugging Face made standard
+        x[seen] = np.where(old > 0, old / r, old * r)
+    if (sampling.presence_penalty or sampling.frequency_penalty) and len(tokens) > n_prompt:
+        output, counts = np.unique(np.asarray(tokens[n_prompt:], np.int64), return_counts=True)
+        x[output] -= sampling.presence_penalty + sampling.frequency_penalty * counts
+
+
+def _bias(x: F64, sampling: Sampling) -> None:
+    for token, bias in sampling.logit_bias.items():
+        if not 0 <= token < len(x):
+            raise OptionError(f"`logit_bias` names token {token!r}: the vocabulary ends at {len(x) - 1}")
+        x[token] += bias
+    if np.inf in sampling.logit_bias.values():  # forced tokens: nothing else can win, and inf - inf must not arise
+        forced = x == np.inf
+        x[forced] = 0
+        x[~forced] = -np.inf
+
+
+def _keep(x: F64, kept: I64) -> F64:
+    out = np.full(len(x), -np.inf)
+    out[kept] = x[kept]
+    return out
+
+
+def top_indices(x: Scores, k: int) -> I64:
+    """Ids (k,) of the k largest values, best first; equal values by lowest id."""
+    k = min(k, len(x))
+    if k == 0:
+        return np.empty(0, np.int64)
+    kth = np.partition(x, len(x) - k)[len(x) - k]
+    above = np.flatnonzero(x > kth)
+    ties = np.flatnonzero(x == kth)[: k - len(above)]
+    kept = np.concatenate([above, ties])
+    return kept[np.lexsort((kept, -x[kept]))]
+
+
+def _nucleus(x: F64, top_p: float) -> I64:
+    """Ids of the smallest set of most likely tokens with mass >= top_p; at least one. The largest of x is 0."""
+    weights = np.exp(x)
+    total = float(weights.sum())
+    # Tokens below this share weigh less than 1 - top_p together, so the nucleus is among the others.
+    large = np.flatnonzero(weights >= (1 - top_p) * total / len(x) * (1 - 1e-9))
+    order = large[np.argsort(-weights[large], kind="stable")]
+    n = int(np.searchsorted(np.cumsum(weights[order]), top_p * total)) + 1
+    return order[:n]
+
+
+def probabilities(x: Scores) -> F64:
+    """Normalised probabilities (V,) of log-weights; -inf gives exactly 0."""
+    weights: F64 = np.exp(np.subtract(x, x.max(), dtype=np.float64))
+    weights /= weights.sum()
+    return weights
+
+
+def choose(x: Scores, noise: Noise, position: int, temperature: float) -> int:
+    """The token of an output position: the largest ``x - log E``, or at temperature 0 the largest x (lowest id)."""
+    if temperature == 0:
+        token = int(np.argmax(x))
+    else:
+        token = _race(x, noise, position)
+    best = float(x[token])
+    assert best == best, "the logits hold NaN"
+    if best == -np.inf:
+        raise _nothing_left()
+    return token
+
+
+def _race(x: Scores, noise: Noise, position: int) -> int:
+    alive = np.flatnonzero(x > -np.inf)
+    if len(alive) == len(x):
+        return int(np.argmax(x - np.log(noise.exponential(position, vocab_size=len(x)))))
+    if len(alive) == 0:
+        return int(np.argmax(x))
+    return int(alive[np.argmax(x[alive] - np.log(noise.exponential(position, alive)))])
+
+
+def logprobs(logits: F32, token: int, k: int) -> TokenLogprob:
+    """Log-softmax of the raw ``logits`` (V,) at ``token`` and at the k most likely ids, best first."""
+    x = logits.astype(np.float64)
+    x -= x.max()
+    x -= np.log(np.exp(x).sum())
+    return TokenLogprob(token, float(x[token]), tuple((int(i), float(x[i])) for i in top_indices(x, k)))
