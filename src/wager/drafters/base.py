@@ -1,0 +1,36 @@
+"""From the name a user gives to a drafter: ``NAME`` or ``NAME:ARGUMENT``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from wager.errors import OptionError
+from wager.types import Drafter
+
+# Name -> "module:function"; the function takes (argument, target) and is imported only when the name is used.
+DRAFTERS: dict[str, str] = {
+    "none": "wager.drafters.none:make",
+    "lookup": "wager.drafters.lookup:make",
+    "model": "wager.drafters.model:make",
+}
+
+
+def make_drafter(spec: str, target: Any) -> Drafter:
+    """The drafter that ``spec`` names, for the target model that it will draft for (whatever the front door loads).
+
+    Raises ``OptionError`` for an unknown name or a wrong argument.
+    """
+    name, _, argument = spec.partition(":")
+    if name not in DRAFTERS:
+        raise OptionError(f"`draft` is {spec!r}: give one of {', '.join(DRAFTERS)} (model needs a path: model:PATH)")
+    module, _, function = DRAFTERS[name].partition(":")
+    make: Callable[[str, Any], Drafter] = getattr(import_module(module), function)
+    return make(argument, target)
+
+
+def refuse_argument(name: str, argument: str) -> None:
+    """Raises ``OptionError`` if a drafter that takes no argument was given one."""
+    if argument:
+        raise OptionError(f"`draft` is {name + ':' + argument!r}: {name} takes no argument, give {name!r}")

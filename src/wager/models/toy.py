@@ -1,0 +1,191 @@
+"""A tiny language model over real paged bookkeeping: every mistake in blocks, forks or rollback shows.
+
+A K/V slot holds (token, position, hash of the whole prefix). A forward reads the context of each row through the block
+table and checks all three, so a stale, foreign, unwritten or misplaced slot trips an assert; logits are a hash of the
+last ``order`` tokens, so the law is a Markov chain that tests can enumerate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as ListLike
+
+import numpy as np
+import numpy.typing as npt
+
+from wager.sampling import Noise, probabilities, scores
+from wager.types import F32, Batch, Forward, Sampling
+
+_UNWRITTEN = -1
+_PREFIX_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+
+
+class ToyModel:
+    """``types.Model`` with made-up logits in [-scale, scale], a function of the last ``order`` tokens and ``seed``.
+
+    ``min_rows``: fewest rows a subsequence may feed (2 where the engine promises bit-identity). ``banned`` tokens have
+    logits -inf. Logits handed out are overwritten with NaN by the next forward.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        *,
+        n_blocks: int = 64,
+        block_size: int = 4,
+        order: int = 2,
+        seed: int = 0,
+        scale: float = 3.0,
+        context_length: int = 1 << 30,
+        min_rows: int = 1,
+        banned: ListLike[int] = (),
+    ) -> None:
+        self.vocab_size = vocab_size
+        self.n_blocks = n_blocks
+        self.block_size = block_size
+        self.context_length = context_length
+        self.n_forwards = 0
+        self._order = order
+        self._noise = Noise(seed)
+        self._scale = scale
+        self._min_rows = min_rows
+        self._banned = list(banned)
+        self._tokens = np.full((n_blocks, block_size), _UNWRITTEN, np.int64)
+        self._positions = np.full((n_blocks, block_size), _UNWRITTEN, np.int64)
+        self._prefixes = np.zeros((n_blocks, block_size), np.uint64)
+        self._table: dict[tuple[int, ...], F32] = {}
+        self._handed_out: F32 = np.empty((0, vocab_size), np.float32)
+
+    def law(self, context: ListLike[int]) -> F32:
+        """Logits (V,) after ``context``. Read only."""
+        key = tuple(int(t) for t in context[-self._order :]) if self._order else ()
+        if key not in self._table:
+            address = 0
+            for token in key:
+                address = address * (self.vocab_size + 1) + token + 1
+            u = self._noise.token_uniform(address, vocab_size=self.vocab_size)
+            row = (self._scale * (2 * u - 1)).astype(np.float32)
+            row[self._banned] = -np.inf
+            self._table[key] = row
+        return self._table[key]
+
+    def exact_law(self, prompt: ListLike[int], n: int, sampling: Sampling) -> dict[tuple[int, ...], float]:
+        """Probability of every continuation of n tokens, by enumeration; impossible ones are left out."""
+        law: dict[tuple[int, ...], float] = {(): 1.0}
+        for _ in range(n):
+            law = {
+                (*head, token): p_head * float(p)
+                for head, p_head in law.items()
+                for token, p in enumerate(self._next(list(prompt), head, sampling))
+                if p > 0
+            }
+        return law
+
+    def _next(self, prompt: list[int], head: tuple[int, ...], sampling: Sampling) -> npt.NDArray[np.float64]:
+        context = [*prompt, *head]
+        x = scores(self.law(context), sampling, tokens=context, n_prompt=len(prompt))
+        if sampling.temperature == 0:
+            x = np.where(np.arange(len(x)) == int(x.argmax()), 0.0, -np.inf)
+        return probabilities(x)
+
+    def forward(self, batch: Batch) -> Forward:
+        """Writes the rows of every subsequence, then reads each row's context back through its block table."""
+        self._check(batch)
+        self.n_forwards += 1
+        self._handed_out[:] = np.nan
+        subsequences = range(len(batch.past))
+        written: dict[tuple[int, int], tuple[int, int]] = {}
+        for b in subsequences:
+            self._write(batch, b, written)
+        wanted = {int(row) for row in batch.rows}
+        contexts = {row: context for b in subsequences for row, context in self._read(batch, b, wanted).items()}
+        logits = np.empty((len(batch.rows), self.vocab_size), np.float32)
+        for r, row in enumerate(batch.rows):
+            logits[r] = self.law(contexts[int(row)])
+        self._handed_out = logits
+        return Forward(logits)
+
+    def copy(self, src_blocks: ListLike[int], dst_blocks: ListLike[int]) -> None:
+        """K/V of whole blocks; all sources are read before any target is written."""
+        assert len(src_blocks) == len(dst_blocks) == len(set(dst_blocks)), (src_blocks, dst_blocks)
+        src, dst = np.asarray(src_blocks, np.int64), np.asarray(dst_blocks, np.int64)
+        for array in (self._tokens, self._positions, self._prefixes):
+            array[dst] = array[src]
+
+    def poison(self, blocks: ListLike[int]) -> None:
+        """Forget what these blocks hold: reading a slot before it is written again trips an assert."""
+        self._tokens[list(blocks)] = _UNWRITTEN
+        self._positions[list(blocks)] = _UNWRITTEN
+
+    def _check(self, batch: Batch) -> None:
+        n_rows, n_seqs = len(batch.tokens), len(batch.past)
+        assert len(batch.positions) == n_rows
+        assert len(batch.starts) == len(batch.block_starts) == n_seqs + 1
+        assert batch.starts[0] == batch.block_starts[0] == 0
+        assert batch.starts[-1] == n_rows
+        assert batch.block_starts[-1] == len(batch.blocks)
+        n_fed = np.diff(batch.starts)
+        assert np.all(n_fed >= self._min_rows), f"a subsequence feeds {n_fed.min()} rows"
+        assert np.all((batch.tokens >= 0) & (batch.tokens < self.vocab_size)), batch.tokens
+        assert np.all((batch.blocks >= 0) & (batch.blocks < self.n_blocks)), batch.blocks
+        assert np.all((batch.rows >= 0) & (batch.rows < n_rows)), batch.rows
+        assert np.all(batch.positions < self.context_length), batch.positions
+        n_slots = np.diff(batch.block_starts) * self.block_size
+        assert np.all(batch.past + n_fed <= n_slots), (batch.past, n_fed, n_slots)
+
+    def _slots(self, batch: Batch, b: int, n: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Block and offset (n,) of the first n slots of subsequence b."""
+        blocks = batch.blocks[batch.block_starts[b] : batch.block_starts[b + 1]]
+        assert len(set(blocks.tolist())) == len(blocks), f"a block table names a block twice: {blocks}"
+        slots = np.arange(n)
+        return blocks[slots // self.block_size].astype(np.int64), slots % self.block_size
+
+    def _write(self, batch: Batch, b: int, written: dict[tuple[int, int], tuple[int, int]]) -> None:
+        start, stop, past = int(batch.starts[b]), int(batch.starts[b + 1]), int(batch.past[b])
+        visible = _visible(batch, b)
+        blocks, offsets = self._slots(batch, b, past + stop - start)
+        prefix = self._prefixes[blocks[past - 1], offsets[past - 1]] if past else np.uint64(0)
+        prefixes: list[npt.NDArray[np.uint64]] = []
+        for i, row in enumerate(range(start, stop)):
+            token, position = int(batch.tokens[row]), int(batch.positions[row])
+            parents = np.flatnonzero(visible[i, :i])
+            assert position == past + len(parents), f"row {row}: position {position}, context {past + len(parents)}"
+            prefixes.append(_extend(prefixes[parents[-1]] if len(parents) else prefix, token))
+            slot = (int(blocks[past + i]), int(offsets[past + i]))
+            # Forks may rewrite a shared slot, but only with what the others write there.
+            assert written.setdefault(slot, (token, position)) == (token, position), f"slot {slot} written twice"
+            self._tokens[slot], self._positions[slot], self._prefixes[slot] = token, position, prefixes[i][0]
+
+    def _read(self, batch: Batch, b: int, wanted: set[int]) -> dict[int, list[int]]:
+        start, stop, past = int(batch.starts[b]), int(batch.starts[b + 1]), int(batch.past[b])
+        visible = _visible(batch, b)
+        blocks, offsets = self._slots(batch, b, past + stop - start)
+        contexts = {}
+        for i, row in enumerate(range(start, stop)):
+            seen = np.concatenate([np.arange(past), past + np.flatnonzero(visible[i])])
+            at = (blocks[seen], offsets[seen])
+            tokens, positions, prefixes = self._tokens[at], self._positions[at], self._prefixes[at]
+            assert not np.any(positions == _UNWRITTEN), f"row {row} reads a slot that was never written"
+            assert np.array_equal(positions, np.arange(len(seen))), f"row {row} reads positions {positions}"
+            before = np.concatenate([np.zeros(1, np.uint64), prefixes[:-1]])
+            assert np.array_equal(prefixes, _extend(before, tokens)), f"row {row} reads rows of another text"
+            if row in wanted:
+                contexts[row] = [int(t) for t in tokens]
+        return contexts
+
+
+def _visible(batch: Batch, b: int) -> npt.NDArray[np.bool_]:
+    """(n, n): which rows of its own subsequence each row sees, itself included."""
+    n = int(batch.starts[b + 1] - batch.starts[b])
+    mask = batch.masks[b] if batch.masks is not None else None
+    if mask is None:
+        return np.tri(n, dtype=np.bool_)
+    assert mask.shape == (n, n), (mask.shape, n)
+    visible: npt.NDArray[np.bool_] = mask.astype(np.bool_)
+    assert np.all(np.diag(visible)), "a row must see itself"
+    assert not np.any(np.triu(visible, 1)), "a row sees a later row"
+    return visible
+
+
+def _extend(prefix: np.uint64 | npt.NDArray[np.uint64], token: int | npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """Hash of a prefix and one token more; arrays, because scalars would warn of the wrap-around that is meant."""
+    return np.atleast_1d(prefix) * _PREFIX_FACTOR + np.atleast_1d(np.asarray(token)).astype(np.uint64) + np.uint64(1)
