@@ -27,8 +27,7 @@ class Feed:
     @property
     def n_rows(self) -> int:
         """Rows it occupies: every branch feeds [start, stop) and its own nodes."""
-        branches = paths(self.draft)
-        return sum(self.stop - self.start + len(path) for path in branches)
+        return tree_rows(self.draft, self.stop - self.start)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,6 +72,18 @@ def paths(draft: Draft) -> list[tuple[int, ...]]:
             node = int(draft.parents[node])
         branches.append(tuple(reversed(path)))
     return branches
+
+
+def tree_rows(draft: Draft, n_committed: int) -> int:
+    """Rows a draft takes as forks when every branch feeds ``n_committed`` tokens before its own nodes."""
+    return sum(n_committed + len(path) for path in paths(draft))
+
+
+def first_branch(draft: Draft) -> Draft:
+    """The first root-to-leaf path of a draft, as a chain."""
+    path = list(paths(draft)[0])
+    probs = None if draft.probs is None else draft.probs[path]
+    return Draft(draft.tokens[path], np.arange(-1, len(path) - 1, dtype=np.int32), probs, draft.kind, draft.support)
 
 
 def pack(

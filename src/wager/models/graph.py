@@ -79,9 +79,7 @@ def expose_hidden(model: ov.Model) -> int:
 
 def _head(model: ov.Model) -> Any | None:
     """The MatMul that makes the logits, found from the result through element-wise operations."""
-    result = next(
-        (r for r in model.get_results() if "logits" in r.output(0).get_names() | r.input_value(0).get_names()), None
-    )
+    result = next((r for r in model.get_results() if "logits" in _names(r)), None)
     node = None if result is None else result.input_value(0).get_node()
     while node is not None and node.get_type_name() in _ELEMENTWISE:
         node = node.input_value(0).get_node()
@@ -158,3 +156,17 @@ def _join_constants(constants: list[Any]) -> Any | None:
 
 def _bytes(constant: Any) -> np.ndarray[Any, Any]:
     return np.ascontiguousarray(constant.get_tensor_view().data).view(np.uint8).reshape(-1)
+
+
+def weights_group(model: ov.Model) -> int:
+    """Input channels that share a scale in most compressed products; 0 where scales are per channel or absent."""
+    counts: collections.Counter[int] = collections.Counter()
+    for node in model.get_ops():
+        if node.get_type_name() != "MatMul" or not _has_weights(node):
+            continue
+        weights = node.input_value(1).get_node()
+        while weights.get_type_name() != "Constant":
+            weights = weights.input_value(0).get_node()
+        shape = list(weights.get_output_shape(0))
+        counts[shape[2] if len(shape) == 3 else 0] += 1
+    return counts.most_common(1)[0][0] if counts else 0

@@ -37,6 +37,7 @@ class ToyModel:
         scale: float = 3.0,
         context_length: int = 1 << 30,
         min_rows: int = 1,
+        max_rows: int = 64,
         banned: ListLike[int] = (),
     ) -> None:
         self.vocab_size = vocab_size
@@ -47,13 +48,18 @@ class ToyModel:
         self._order = order
         self._noise = Noise(seed)
         self._scale = scale
-        self._min_rows = min_rows
+        self.min_rows = min_rows
+        self.max_rows = max_rows
         self._banned = list(banned)
         self._tokens = np.full((n_blocks, block_size), _UNWRITTEN, np.int64)
         self._positions = np.full((n_blocks, block_size), _UNWRITTEN, np.int64)
         self._prefixes = np.zeros((n_blocks, block_size), np.uint64)
         self._table: dict[tuple[int, ...], F32] = {}
         self._handed_out: F32 = np.empty((0, vocab_size), np.float32)
+
+    def width_for(self, n_rows: int) -> int:
+        """Rows are padded to an even number."""
+        return n_rows + n_rows % 2
 
     def law(self, context: ListLike[int]) -> F32:
         """Logits (V,) after ``context``. Read only."""
@@ -62,7 +68,7 @@ class ToyModel:
             address = 0
             for token in key:
                 address = address * (self.vocab_size + 1) + token + 1
-            u = self._noise.token_uniform(address, vocab_size=self.vocab_size)
+            u = np.exp(-self._noise.exponential(address, vocab_size=self.vocab_size))
             row = (self._scale * (2 * u - 1)).astype(np.float32)
             row[self._banned] = -np.inf
             self._table[key] = row
@@ -124,7 +130,9 @@ class ToyModel:
         assert batch.starts[-1] == n_rows
         assert batch.block_starts[-1] == len(batch.blocks)
         n_fed = np.diff(batch.starts)
-        assert np.all(n_fed >= self._min_rows), f"a subsequence feeds {n_fed.min()} rows"
+        asked = {int(np.searchsorted(batch.starts, row, side="right")) - 1 for row in batch.rows}
+        assert all(n_fed[b] >= self.min_rows for b in asked), f"a subsequence feeds {n_fed.min()} rows"
+        assert n_rows <= self.width_for(self.max_rows), f"{n_rows} rows in one forward"
         assert np.all((batch.tokens >= 0) & (batch.tokens < self.vocab_size)), batch.tokens
         assert np.all((batch.blocks >= 0) & (batch.blocks < self.n_blocks)), batch.blocks
         assert np.all((batch.rows >= 0) & (batch.rows < n_rows)), batch.rows

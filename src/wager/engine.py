@@ -1,0 +1,365 @@
+"""The step loop: plan, propose, reserve, pack, forward, settle, commit, observe.
+
+One target forward a step, over many sequences at once. The engine owns the sequences and the block pool; the model
+owns the K/V tensors; drafters own their caches. ``seq.tokens`` is the truth and every cache catches up to it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from collections.abc import Sequence as ListLike
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from wager.cache import BlockPool, Fork
+from wager.commit import SilentText, TextStream, commit, terminal_ids
+from wager.errors import CapacityError, PromptError
+from wager.pack import Feed, Packed, Slots, first_row, pack, paths
+from wager.record import RunStats, StepRecord
+from wager.sampling import Noise, check_ids
+from wager.schedule import Budget, Turn, plan
+from wager.types import EMPTY, Draft, Drafter, Event, Forward, Limits, Model, Sampling, Sequence, Verdict
+from wager.verify import Rows, Rule, walk
+
+
+class Policy(Protocol):
+    """How much to draft: before proposing, and again once the drafts are seen."""
+
+    def limits(self, seqs: ListLike[Sequence], drafter: Drafter) -> list[Limits]: ...
+    def cut(self, seqs: ListLike[Sequence], drafts: ListLike[Draft]) -> list[Draft]: ...
+    def observe(self, seqs: ListLike[Sequence], drafts: ListLike[Draft], verdicts: ListLike[Verdict]) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class _Run:
+    """A sequence and what the engine keeps beside it."""
+
+    seq: Sequence
+    noise: Noise
+    text: TextStream
+    drafter: Drafter | None
+    stats: RunStats = field(default_factory=RunStats)
+    submitted_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Round:
+    """What one sequence does in this step."""
+
+    run: _Run
+    feed: Feed
+    slots: Slots
+
+
+class Engine:
+    """Runs sequences on a target. Single-threaded: call its methods from one thread."""
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        eos_ids: ListLike[int] = (),
+        n_valid_ids: int | None = None,
+        drafter: Drafter | None = None,
+        policy: Policy | None = None,
+        rule: Rule = walk,
+        n_new: int = 512,
+        max_seqs: int = 64,
+        prefix_caching: bool = True,
+        on_step: Callable[[StepRecord], None] | None = None,
+    ) -> None:
+        self.model, self.drafter, self.policy, self.rule = model, drafter, policy, rule
+        self.eos_ids = frozenset(eos_ids)
+        self.n_valid_ids = n_valid_ids or model.vocab_size
+        n_pad = -(-model.width_for(model.max_rows) // model.block_size)
+        self._pad_blocks = range(n_pad)
+        self.cache = BlockPool(model.n_blocks - n_pad, model.block_size, first=n_pad, prefix_caching=prefix_caching)
+        self.budget = Budget(n_new, model.max_rows, min(max_seqs, model.max_rows // model.min_rows))
+        self.on_step = on_step
+        self._runs: dict[int, _Run] = {}  # in order of arrival
+        self._next_id = 0
+
+    # -- requests ------------------------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        tokens: ListLike[int],
+        sampling: Sampling,
+        *,
+        seed: int,
+        sample: int = 0,
+        text: TextStream | None = None,
+        speculate: bool = True,
+    ) -> Sequence:
+        """Queue a prompt. Raises PromptError or CapacityError where it can never run, OptionError for bad ids."""
+        self._check_prompt(tokens, sampling)
+        seq = Sequence(self._next_id, list(tokens), len(tokens), sampling, seed, sample)
+        self._next_id += 1
+        run = _Run(seq, Noise(seed, sample), text or SilentText(), self.drafter if speculate else None)
+        run.submitted_s = time.perf_counter()
+        self._runs[seq.id] = run
+        return seq
+
+    def cancel(self, seq_id: int) -> None:
+        """End a sequence now and free its blocks. Unknown ids (already finished) are fine."""
+        run = self._runs.get(seq_id)
+        if run is not None:
+            run.seq.finish = "cancelled"
+            self._close(run)
+
+    def evict(self, seq_id: int) -> None:
+        """Take a sequence's blocks away; it reads its tokens again when there is room. Nothing else changes."""
+        if self.cache.is_open(seq_id):
+            self.cache.close(seq_id)
+        self._runs[seq_id].seq.n_cached = 0
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._runs)
+
+    def stats(self, seq_id: int) -> RunStats:
+        """Totals of a running sequence."""
+        return self._runs[seq_id].stats
+
+    # -- the step ------------------------------------------------------------------------------------------------
+
+    def step(self) -> list[Event]:
+        """One target forward. An exception before the commit leaves every sequence as it was."""
+        start = time.perf_counter()
+        turns = self._plan()
+        drafts = self._propose(turns)
+        drafted = time.perf_counter()
+        rounds = self._reserve(turns, drafts)
+        try:
+            packed = self._pack(rounds)
+            before = time.perf_counter()
+            forward = self.model.forward(packed.batch)
+            after = time.perf_counter()
+            verdicts = self._settle(rounds, packed, forward)
+        except BaseException:
+            self._undo(rounds)
+            raise
+        events = self._commit(rounds, packed, forward, verdicts)
+        self._observe(rounds, verdicts)
+        self._record(rounds, packed, events, times=(start, drafted, before, after))
+        return events
+
+    def _plan(self) -> list[Turn]:
+        """Who feeds how much; opens tables of sequences that run for the first time (or again after eviction)."""
+        turns = plan([run.seq for run in self._runs.values()], self.budget, min_rows=self.model.min_rows)
+        opened = []
+        for turn in turns:
+            seq = turn.seq
+            if not self.cache.is_open(seq.id):
+                seq.n_cached = self.cache.open(seq.id, seq.tokens)
+                turn = Turn(seq, min(turn.n_new, len(seq.tokens) - seq.n_cached))
+            opened.append(turn)
+        return opened
+
+    def _propose(self, turns: ListLike[Turn]) -> list[Draft]:
+        drafts = [EMPTY] * len(turns)
+        runs = [self._runs[turn.seq.id] for turn in turns]
+        asked = [i for i, turn in enumerate(turns) if turn.reaches_end and runs[i].drafter is not None]
+        if not asked or self.drafter is None or self.policy is None:
+            return drafts
+        seqs = [turns[i].seq for i in asked]
+        spare = self._spare_rows(turns)
+        limits = [
+            self._bounded(limit, turns[i], spare)
+            for limit, i in zip(self.policy.limits(seqs, self.drafter), asked, strict=True)
+        ]
+        proposed = self.drafter.propose(seqs, limits)
+        for i, draft in zip(asked, self.policy.cut(seqs, proposed), strict=True):
+            drafts[i] = draft
+        return drafts
+
+    def _spare_rows(self, turns: ListLike[Turn]) -> int:
+        """Draft rows each deciding sequence may add so that the forward stays within its rows."""
+        used = sum(max(turn.n_new, self.model.min_rows) for turn in turns)
+        n_deciding = sum(turn.reaches_end for turn in turns)
+        return max(0, self.budget.n_rows - used) // max(1, n_deciding) + self.model.min_rows - 1
+
+    def _bounded(self, limit: Limits, turn: Turn, spare: int) -> Limits:
+        """No deeper than the tokens that may still be committed, the context, and the budget allow."""
+        seq = turn.seq
+        room = min(seq.sampling.max_tokens - seq.n_output, self.model.context_length - len(seq.tokens)) - 1
+        n_nodes = max(0, min(limit.n_nodes, spare, self.budget.n_new - turn.n_new))
+        depth = max(0, min(limit.depth, room, n_nodes))
+        return Limits(n_nodes if depth else 0, depth, limit.width)
+
+    def _reserve(self, turns: ListLike[Turn], drafts: ListLike[Draft]) -> list[_Round]:
+        """Blocks for every row. Short of blocks: first without drafts, then the youngest sequences are evicted."""
+        rounds: list[_Round] = []
+        for turn, draft in zip(turns, drafts, strict=True):
+            if not self.cache.is_open(turn.seq.id):
+                continue  # evicted by an earlier one in this very step
+            round_ = self._try_reserve(turn, draft) or self._try_reserve(turn, EMPTY)
+            while round_ is None and self._evict_youngest({r.feed.seq.id for r in rounds} | {turn.seq.id}):
+                round_ = self._try_reserve(turn, EMPTY)
+            if round_ is not None:
+                rounds.append(round_)
+        assert rounds, "nothing could be scheduled although every sequence fits alone"
+        return rounds
+
+    def _try_reserve(self, turn: Turn, draft: Draft) -> _Round | None:
+        seq = turn.seq
+        stop = seq.n_cached + turn.n_new
+        branches = paths(draft)
+        start = first_row(seq.n_cached, stop, min(map(len, branches)), min_rows=self.model.min_rows)
+        n_rows = max(stop + len(branches[0]), start + self.model.min_rows)
+        if not self.cache.reserve(seq.id, n_rows):
+            return None
+        feed = Feed(seq, start, stop, draft)
+        forks: list[Fork] = []
+        for path in branches[1:]:
+            fork = self.cache.fork(seq.id, start, stop + len(path))
+            if fork is None:
+                for other in forks:
+                    self.cache.drop(other)
+                return None
+            forks.append(fork)
+        return _Round(self._runs[seq.id], feed, Slots(self.cache.table(seq.id), tuple(forks)))
+
+    def _evict_youngest(self, spared: set[int]) -> bool:
+        for run in reversed(self._runs.values()):
+            if run.seq.id not in spared and self.cache.is_open(run.seq.id):
+                self.evict(run.seq.id)
+                return True
+        return False
+
+    def _pack(self, rounds: ListLike[_Round]) -> Packed:
+        copies = [pair for r in rounds for fork in r.slots.forks for pair in fork.copies]
+        if copies:
+            self.model.copy([src for src, _ in copies], [dst for _, dst in copies])
+        min_rows = self.model.min_rows
+        n_rows = sum(max(r.feed.n_rows, min_rows) for r in rounds)
+        return pack(
+            [r.feed for r in rounds],
+            [r.slots for r in rounds],
+            width=self.model.width_for(n_rows),
+            pad_blocks=self._pad_blocks,
+            block_size=self.cache.block_size,
+            min_rows=min_rows,
+        )
+
+    def _settle(self, rounds: ListLike[_Round], packed: Packed, forward: Forward) -> list[Verdict | None]:
+        """The rule's verdict per sequence; None while it still reads its prompt."""
+        verdicts: list[Verdict | None] = []
+        logits = forward.logits[:, : self.n_valid_ids]
+        for round_, index in zip(rounds, packed.rows, strict=True):
+            if index is None:
+                verdicts.append(None)
+                continue
+            run = round_.run
+            banned = terminal_ids(run.seq.sampling, self.eos_ids)
+            rows = Rows(logits, index.tolist(), run.seq, round_.feed.draft, banned=banned)
+            verdicts.append(self.rule(rows, round_.feed.draft, run.noise))
+        return verdicts
+
+    def _commit(
+        self, rounds: ListLike[_Round], packed: Packed, forward: Forward, verdicts: ListLike[Verdict | None]
+    ) -> list[Event]:
+        events = []
+        for round_, index, verdict in zip(rounds, packed.rows, verdicts, strict=True):
+            seq, feed = round_.feed.seq, round_.feed
+            self._keep_branch(round_, verdict)
+            if verdict is None or index is None:
+                seq.n_cached = feed.stop
+                self.cache.keep(seq.id, seq.tokens, seq.n_cached)
+                continue
+            nodes = (-1, *verdict.path)
+            tokens = [*(int(feed.draft.tokens[node]) for node in verdict.path), verdict.token]
+            rows = [forward.logits[index[node + 1], : self.n_valid_ids] for node in nodes]
+            event = commit(
+                seq, tokens, rows, round_.run.text, eos_ids=self.eos_ids, context_length=self.model.context_length
+            )
+            seq.n_cached = min(feed.stop + len(verdict.path), len(seq.tokens) - 1)
+            self.cache.keep(seq.id, seq.tokens, seq.n_cached)
+            round_.run.stats.observe(feed.draft, verdict, len(event.tokens))
+            events.append(event)
+        return events
+
+    def _keep_branch(self, round_: _Round, verdict: Verdict | None) -> None:
+        """Adopt the fork that holds the accepted path; release the others."""
+        path = verdict.path if verdict is not None else ()
+        branches = paths(round_.feed.draft)
+        kept = next(i for i, branch in enumerate(branches) if branch[: len(path)] == path)
+        for i, fork in enumerate(round_.slots.forks, start=1):
+            if i == kept:
+                self.cache.adopt(round_.feed.seq.id, fork)
+            else:
+                self.cache.drop(fork)
+
+    def _undo(self, rounds: ListLike[_Round]) -> None:
+        for round_ in rounds:
+            for fork in round_.slots.forks:
+                self.cache.drop(fork)
+            self.cache.keep(round_.feed.seq.id, round_.feed.seq.tokens, round_.feed.seq.n_cached)
+
+    def _observe(self, rounds: ListLike[_Round], verdicts: ListLike[Verdict | None]) -> None:
+        decided = [(r, v) for r, v in zip(rounds, verdicts, strict=True) if v is not None and r.run.drafter is not None]
+        seqs, drafts = [r.feed.seq for r, _ in decided], [r.feed.draft for r, _ in decided]
+        if self.drafter is not None and self.policy is not None and decided:
+            self.drafter.observe(seqs, drafts, [v for _, v in decided])
+            self.policy.observe(seqs, drafts, [v for _, v in decided])
+        for round_, _ in zip(rounds, verdicts, strict=True):
+            if round_.feed.seq.finish is not None:
+                self._close(round_.run)
+
+    def _record(
+        self,
+        rounds: ListLike[_Round],
+        packed: Packed,
+        events: ListLike[Event],
+        *,
+        times: tuple[float, float, float, float],
+    ) -> None:
+        start, drafted, before, after = times
+        now = time.perf_counter()
+        record = StepRecord(
+            n_rows=packed.n_real,
+            width=len(packed.batch.tokens),
+            n_seqs=len(rounds),
+            n_committed=sum(len(e.tokens) for e in events),
+            context=max(r.feed.stop for r in rounds),
+            draft_s=drafted - start,
+            target_s=after - before,
+            host_s=(before - drafted) + (now - after),
+        )
+        committed = {event.seq_id: len(event.tokens) for event in events}
+        for round_ in rounds:
+            stats = round_.run.stats
+            stats.clock(record)
+            stats.total_s = now - round_.run.submitted_s
+            if stats.n_forwards == 1 and committed.get(round_.feed.seq.id):
+                stats.first_token_s, stats.n_tokens_first = stats.total_s, committed[round_.feed.seq.id]
+        if self.on_step is not None:
+            self.on_step(record)
+
+    # -- small things --------------------------------------------------------------------------------------------
+
+    def _check_prompt(self, tokens: ListLike[int], sampling: Sampling) -> None:
+        check_ids(sampling, self.n_valid_ids)
+        if not tokens:
+            raise PromptError("the prompt is empty: give at least one token")
+        if not all(0 <= t < self.n_valid_ids for t in tokens):
+            raise PromptError(
+                f"the prompt holds ids outside [0, {self.n_valid_ids}): encode it with this model's tokenizer"
+            )
+        context = self.model.context_length
+        if len(tokens) >= context:
+            raise PromptError(f"the prompt has {len(tokens)} tokens but the context holds {context}: shorten it")
+        longest = min(len(tokens) + sampling.max_tokens, context) + self.model.min_rows
+        if self.cache.blocks_for(longest) > self.cache.n_blocks:
+            raise CapacityError(
+                f"prompt and answer may need {longest} tokens of K/V but there is room for "
+                f"{self.cache.n_blocks * self.cache.block_size}: raise kv_cache_gb or lower max_tokens"
+            )
+
+    def _close(self, run: _Run) -> None:
+        del self._runs[run.seq.id]
+        if self.cache.is_open(run.seq.id):
+            self.cache.close(run.seq.id)
+        if self.drafter is not None:
+            self.drafter.forget(run.seq.id)

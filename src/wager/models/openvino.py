@@ -1,0 +1,199 @@
+"""A target (or draft) model on OpenVINO's CPU plugin: paged graph, our own K/V tensors, one compiled graph per width."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence as ListLike
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino as ov
+
+from wager.errors import CapacityError, ModelError
+from wager.models import graph
+from wager.models.profiles import Profile, profile_named
+from wager.types import Batch, Forward
+
+BLOCK_SIZE = 32  # fixed by the CPU plugin
+HELD_WIDTHS = (2, 4, 8, 16)  # rows of a decoding step are padded to one of these; wider ones to a multiple of 8
+_SMALL_MODEL_BYTES = 400 << 20  # below this, one compiled graph per held width is worth its memory (fact 11)
+
+
+@dataclass(slots=True)
+class _Lane:
+    """One compiled graph and its request. Lanes share the K/V tensors."""
+
+    request: Any
+    n_rows_held: int | None  # every forward has this many rows; None: any
+
+
+class OpenVINOModel:
+    """``types.Model`` over an IR folder. Raises ModelError where the folder cannot be read as a language model."""
+
+    def __init__(
+        self,
+        ir_dir: Path,
+        *,
+        profile: str = "fast",
+        threads: int | None = None,
+        kv_cache_bytes: int | None = None,
+        context_length: int = 1 << 20,
+        lanes: bool | None = None,
+    ) -> None:
+        self._core = ov.Core()
+        self._graph = read_graph(self._core, ir_dir)
+        self.passes: dict[str, int] = {"merge_products": graph.merge_products(self._graph)}
+        self.profile: Profile = profile_named(profile, threads=threads, weights_group=graph.weights_group(self._graph))
+        self.passes["paged_attention"] = graph.paged_attention(self._graph, masks=self.profile.masks)
+        self.passes["logits_for_rows"] = graph.logits_for_rows(self._graph)
+        if not self.passes["paged_attention"]:
+            raise ModelError(f"`{ir_dir}` has no attention this engine can page: export it with optimum-cli")
+        self.context_length = context_length
+        self.max_rows = 512
+        self.min_rows = self.profile.min_rows
+        self._lanes: dict[int | None, _Lane] = {}
+        wide = self._compile()
+        self._caches = self._allocate(wide, kv_cache_bytes)
+        self._lanes[None] = self._lane(wide, None)
+        n_bytes = sum(f.stat().st_size for f in ir_dir.glob("openvino_model.bin"))
+        self._one_lane_per_width = n_bytes <= _SMALL_MODEL_BYTES if lanes is None else lanes
+
+    # -- what the engine asks ------------------------------------------------------------------------------------
+
+    @property
+    def block_size(self) -> int:
+        return BLOCK_SIZE
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self._lanes[None].request.model_outputs[0].get_partial_shape()[-1].get_length())
+
+    @property
+    def n_blocks(self) -> int:
+        return int(self._caches[0].shape[0])
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        return HELD_WIDTHS
+
+    def width_for(self, n_rows: int) -> int:
+        """Rows a forward of ``n_rows`` is padded to, so that few widths occur (fact 11)."""
+        return next((w for w in HELD_WIDTHS if w >= n_rows), -(-n_rows // 8) * 8)
+
+    def warm_up(self, widths: ListLike[int] = HELD_WIDTHS) -> None:
+        """Compile the graphs for these widths now instead of at their first use."""
+        for width in widths:
+            self._lane_for(width)
+
+    def forward(self, batch: Batch) -> Forward:
+        """One forward; writes K/V of every row. ``logits`` are a view that the next forward overwrites."""
+        n_rows = len(batch.tokens)
+        lane = self._lane_for(n_rows)
+        put = lane.request.set_tensor
+        ends = batch.past + np.diff(batch.starts)
+        put("input_ids", ov.Tensor(batch.tokens))
+        put("position_ids", ov.Tensor(batch.positions))
+        put("max_context_len", ov.Tensor(np.array(ends.max(), np.int32)))
+        put("past_lens", ov.Tensor(batch.past))
+        put("subsequence_begins", ov.Tensor(batch.starts))
+        put("block_indices", ov.Tensor(batch.blocks))
+        put("block_indices_begins", ov.Tensor(batch.block_starts))
+        if self.profile.masks:
+            self._put_masks(put, batch)
+        n_wanted = len(batch.rows)
+        rows = _padded_rows(batch.rows, lane.n_rows_held, self.min_rows)
+        if self.passes["logits_for_rows"]:
+            put(graph.ROWS, ov.Tensor(rows))
+        lane.request.infer()
+        logits = lane.request.get_output_tensor(0).data
+        logits = logits.reshape(-1, logits.shape[-1])
+        return Forward(logits[:n_wanted] if self.passes["logits_for_rows"] else logits[batch.rows])
+
+    def copy(self, src_blocks: ListLike[int], dst_blocks: ListLike[int]) -> None:
+        """Copy the K/V of whole blocks."""
+        for cache in self._caches:
+            data = cache.data
+            for src, dst in zip(src_blocks, dst_blocks, strict=True):
+                data[dst] = data[src]
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _compile(self) -> Any:
+        return self._core.compile_model(self._graph, "CPU", self.profile.properties)
+
+    def _lane_for(self, n_rows: int) -> _Lane:
+        key = n_rows if self._one_lane_per_width and n_rows in HELD_WIDTHS else None
+        if key not in self._lanes:
+            self._lanes[key] = self._lane(self._compile(), key)
+        return self._lanes[key]
+
+    def _lane(self, compiled: Any, n_rows_held: int | None) -> _Lane:
+        request = compiled.create_infer_request()
+        for port, cache in zip(_cache_ports(compiled), self._caches, strict=True):
+            request.set_tensor(port, cache)
+        return _Lane(request, n_rows_held)
+
+    def _allocate(self, compiled: Any, kv_cache_bytes: int | None) -> list[Any]:
+        """K/V tensors for every layer; pages of memory are touched only when rows are written."""
+        ports = _cache_ports(compiled)
+        shapes = [[d.get_length() for d in list(port.get_partial_shape())[1:]] for port in ports]
+        sizes = [int(np.prod(shape)) * port.get_element_type().size for port, shape in zip(ports, shapes, strict=True)]
+        budget = default_kv_cache_bytes() if kv_cache_bytes is None else kv_cache_bytes
+        n_blocks = budget // sum(sizes)
+        longest = 64 * -(-self.context_length // BLOCK_SIZE)  # 64 full contexts are plenty
+        if n_blocks < 8:
+            raise CapacityError(
+                f"`kv_cache_gb` of {budget / 2**30:.2f} holds {n_blocks * BLOCK_SIZE} tokens: "
+                f"give at least {8 * sum(sizes) / 2**30:.2f}"
+            )
+        n_blocks = min(n_blocks, longest)
+        self._kv_bytes_per_block = sum(sizes)
+        return [
+            ov.Tensor(port.get_element_type(), ov.Shape([n_blocks, *shape]))
+            for port, shape in zip(ports, shapes, strict=True)
+        ]
+
+    def _put_masks(self, put: Any, batch: Batch) -> None:
+        masks = batch.masks or (None,) * len(batch.past)
+        flat = [np.zeros(0, np.uint8) if m is None else m.reshape(-1) for m in masks]
+        put("qq_bias", ov.Tensor(np.concatenate(flat)))
+        put("qq_bias_begins", ov.Tensor(np.cumsum([0, *(len(f) for f in flat)], dtype=np.int32)))
+
+
+def read_graph(core: Any, ir_dir: Path) -> Any:
+    """The IR of a folder. Raises ModelError with the remedy where it is missing or damaged."""
+    path = ir_dir / "openvino_model.xml"
+    if not path.is_file() or not path.with_suffix(".bin").is_file():
+        raise ModelError(f"`{ir_dir}` has no openvino_model.xml and .bin: pull or export the model again")
+    try:
+        return core.read_model(path)
+    except RuntimeError as error:
+        raise ModelError(f"`{path}` cannot be read ({_first_line(error)}): pull or export the model again") from error
+
+
+def default_kv_cache_bytes() -> int:
+    """A quarter of the memory that is available now, at most 8 GiB. Pages are taken only as they are written."""
+    available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return int(min(available // 4, 8 << 30))
+
+
+def _padded_rows(rows: Any, n_rows_held: int | None, min_rows: int) -> Any:
+    """Rows whose logits are computed: repeated up to a held count, never a single one (fact 5: another kernel)."""
+    n = len(rows)
+    want = n_rows_held or max(min_rows, 1 << max(0, n - 1).bit_length())
+    if n >= want:
+        return rows
+    return np.concatenate([rows, np.full(want - n, rows[-1] if n else 0, np.int64)])
+
+
+def _cache_ports(compiled: Any) -> list[Any]:
+    """K/V inputs in a fixed order: key 0, value 0, key 1, …"""
+    ports = [p for p in compiled.inputs if p.get_any_name().startswith(("key_cache.", "value_cache."))]
+    return sorted(ports, key=lambda p: (int(p.get_any_name().split(".")[1]), p.get_any_name()))
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[-1][:160] if lines else type(error).__name__

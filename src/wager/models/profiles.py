@@ -1,0 +1,62 @@
+"""Execution profiles: which numerics the target runs with, and what that promises (design facts 3, 5, 6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from wager.errors import OptionError
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """``properties`` go to the CPU plugin; ``min_rows`` is the fewest rows a sequence ever feeds.
+
+    ``exact``: logits are promised not to depend on how tokens are grouped (checked at load). ``masks``: draft trees go
+    under a tree mask instead of as forks.
+    """
+
+    name: str
+    properties: dict[str, str]
+    min_rows: int
+    exact: bool
+    masks: bool = False
+
+
+_LATENCY = {"PERFORMANCE_HINT": "LATENCY"}
+
+PROFILES = {
+    "fast": Profile(
+        "fast", {**_LATENCY, "INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f16"}, min_rows=2, exact=True
+    ),
+    "reference": Profile(
+        "reference",
+        {
+            **_LATENCY,
+            "INFERENCE_PRECISION_HINT": "f32",
+            "KV_CACHE_PRECISION": "f32",
+            "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0",
+        },
+        min_rows=2,
+        exact=True,
+    ),
+    "max": Profile("max", dict(_LATENCY), min_rows=1, exact=False, masks=True),
+}
+
+
+def profile_named(name: str, *, threads: int | None = None, weights_group: int = 0) -> Profile:
+    """The profile for a model whose weights are quantised in groups of ``weights_group`` (0: per channel or plain).
+
+    Dynamic quantisation of activations works in groups of the same size (fact 3: another size loses the speed).
+    Raises OptionError for an unknown name.
+    """
+    if name not in PROFILES:
+        raise OptionError(f"`profile` is {name!r}: give one of {', '.join(PROFILES)}")
+    if threads is not None and threads < 1:
+        raise OptionError(f"`threads` is {threads}: give at least 1")
+    profile = PROFILES[name]
+    properties = dict(profile.properties)
+    if name == "fast":
+        properties["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = str(weights_group or 32)
+    if threads is not None:
+        properties["INFERENCE_NUM_THREADS"] = str(threads)
+    return replace(profile, properties=properties)
