@@ -15,7 +15,7 @@ from typing import Protocol
 from wager.cache import BlockPool, Fork
 from wager.commit import SilentText, TextStream, commit, terminal_ids
 from wager.errors import CapacityError, PromptError
-from wager.pack import Feed, Packed, Slots, first_row, pack, paths
+from wager.pack import Feed, Packed, Slots, first_branch, first_row, pack, paths, tree_rows
 from wager.record import RunStats, StepRecord
 from wager.sampling import Noise, check_ids
 from wager.schedule import Budget, Turn, plan
@@ -164,27 +164,26 @@ class Engine:
         if not asked or self.drafter is None or self.policy is None:
             return drafts
         seqs = [turns[i].seq for i in asked]
-        spare = self._spare_rows(turns)
-        limits = [
-            self._bounded(limit, turns[i], spare)
-            for limit, i in zip(self.policy.limits(seqs, self.drafter), asked, strict=True)
-        ]
+        rows = [self._rows_for(turns[i], turns) for i in asked]
+        wanted = zip(self.policy.limits(seqs, self.drafter), asked, rows, strict=True)
+        limits = [self._bounded(limit, turns[i], n) for limit, i, n in wanted]
         proposed = self.drafter.propose(seqs, limits)
-        for i, draft in zip(asked, self.policy.cut(seqs, proposed), strict=True):
-            drafts[i] = draft
+        for i, n, draft in zip(asked, rows, self.policy.cut(seqs, proposed), strict=True):
+            # every branch of a tree feeds the pending tokens again: where that is too much, its first branch goes
+            drafts[i] = draft if tree_rows(draft, turns[i].n_new) <= n else first_branch(draft)
         return drafts
 
-    def _spare_rows(self, turns: ListLike[Turn]) -> int:
-        """Draft rows each deciding sequence may add so that the forward stays within its rows."""
-        used = sum(max(turn.n_new, self.model.min_rows) for turn in turns)
-        n_deciding = sum(turn.reaches_end for turn in turns)
-        return max(0, self.budget.n_rows - used) // max(1, n_deciding) + self.model.min_rows - 1
+    def _rows_for(self, turn: Turn, turns: ListLike[Turn]) -> int:
+        """Rows this turn may take, an equal share of what the others' committed tokens leave."""
+        least = [max(t.n_new, self.model.min_rows) for t in turns]
+        n_deciding = sum(t.reaches_end for t in turns)
+        return max(turn.n_new, self.model.min_rows) + (self.budget.n_rows - sum(least)) // n_deciding
 
-    def _bounded(self, limit: Limits, turn: Turn, spare: int) -> Limits:
+    def _bounded(self, limit: Limits, turn: Turn, n_rows: int) -> Limits:
         """No deeper than the tokens that may still be committed, the context, and the budget allow."""
         seq = turn.seq
         room = min(seq.sampling.max_tokens - seq.n_output, self.model.context_length - len(seq.tokens)) - 1
-        n_nodes = max(0, min(limit.n_nodes, spare, self.budget.n_new - turn.n_new))
+        n_nodes = max(0, min(limit.n_nodes, n_rows - turn.n_new, self.budget.n_new - turn.n_new))
         depth = max(0, min(limit.depth, room, n_nodes))
         return Limits(n_nodes if depth else 0, depth, limit.width)
 
