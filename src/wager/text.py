@@ -266,11 +266,6 @@ class Detokenizer:
         self._slide()
         return piece
 
-    def finish(self) -> str:
-        """What is still to be shown when no token follows: nothing, as an unfinished character is dropped."""
-        self._window, self._shown, self._tail = [], "", b""
-        return ""
-
     def _visible(self) -> str:
         return self._text._without_tail(self._text.decode(self._window), incomplete_tail(self._tail))
 
@@ -296,13 +291,17 @@ class StopStrings:
         self._held = ""
         self._hit = False
 
-    def push(self, piece: str) -> tuple[str, bool]:
-        """Returns the text that is safe to show and whether a stop string was met; after that all text is dropped."""
+    def push(self, piece: str, *, may_stop: bool = True) -> tuple[str, bool]:
+        """Returns the text that is safe to show and whether a stop string was met; after that all text is dropped.
+
+        A stop string that ends in this piece counts only if it ``may_stop``; else it is text like any other.
+        """
         if self._hit or not piece:
             return "", self._hit
         text = self._held + piece
-        found = [(start + len(stop), start) for stop in self._stops if (start := text.find(stop)) >= 0]
-        if found:
+        first = len(self._held) + 1  # a match must end in this piece, not in what was held
+        found = [(at + len(s), at) for s in self._stops if (at := text.find(s, max(0, first - len(s)))) >= 0]
+        if found and may_stop:
             self._held, self._hit = "", True
             return text[: min(found)[1]], True
         keep = max((_overlap(text, stop) for stop in self._stops), default=0)
@@ -313,6 +312,22 @@ class StopStrings:
         """The text held back, which no stop string claimed in the end."""
         held, self._held = self._held, ""
         return held
+
+
+class StreamedText:
+    """One answer as it grows: tokens in, final text out, stop strings obeyed."""
+
+    def __init__(self, text: Text, stops: Sequence[str] = ()) -> None:
+        self._detokenizer = Detokenizer(text)
+        self._stops = StopStrings(stops)
+
+    def push(self, token: int, *, may_stop: bool = True) -> tuple[str, bool]:
+        """Returns the text that is final now and whether a stop string is complete (it is not part of the text)."""
+        return self._stops.push(self._detokenizer.push((token,)), may_stop=may_stop)
+
+    def finish(self) -> str:
+        """The text held back for a stop string that did not come; an unfinished character is dropped."""
+        return self._stops.finish()
 
 
 def _overlap(text: str, stop: str) -> int:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wager.errors import ModelError, PromptError, VocabularyError
-from wager.text import Detokenizer, StopStrings, Text, compare_vocabularies, incomplete_tail
+from wager.text import Detokenizer, StopStrings, StreamedText, Text, compare_vocabularies, incomplete_tail
 
 SPECIAL = [b"<s>", b"</s>"]
 PIECES = [
@@ -85,7 +85,6 @@ def stream(text: Text, ids: list[int], cuts: list[int]) -> list[str]:
     for cut in [*cuts, len(ids)]:
         pieces.append(detokenizer.push(ids[at : at + cut]))
         at += cut
-    pieces.append(detokenizer.finish())
     return pieces
 
 
@@ -193,6 +192,18 @@ def test_stop_strings_hold_back_no_more_than_needed() -> None:
     assert search.push("ND of it") == ("", True)
     assert search.push("more") == ("", True)
     assert search.finish() == ""
+
+
+def test_a_stop_string_before_min_tokens_is_text() -> None:
+    stream = StreamedText(fake(), ["ab"])
+    pushed = [stream.push(2 + b, may_stop=i >= 3) for i, b in enumerate(b"abaab")]
+    assert pushed == [("", False), ("ab", False), ("", False), ("a", False), ("", True)]
+    assert stream.finish() == ""
+    search = StopStrings(["abc", "b"])
+    assert [search.push("ab", may_stop=False), search.push("xb")] == [("", False), ("abx", True)]
+    held = StreamedText(fake(), ["ab"])
+    assert held.push(2 + ord("a")) == ("", False)
+    assert held.finish() == "a"
 
 
 def test_encode_adds_one_bos_only() -> None:
