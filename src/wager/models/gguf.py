@@ -1,0 +1,154 @@
+"""GGUF to an OpenVINO IR folder that wager, optimum-intel and openvino-genai can all load."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import openvino as ov
+
+from wager.errors import ModelError
+from wager.home import atomic_folder
+from wager.models.gguf_graph import build
+from wager.models.gguf_read import Source
+from wager.models.weights import DEFAULT_FORM, check_form
+
+Progress = Callable[[str, int, int], None]
+_TOKENIZER_FILES = tuple(f"openvino_{kind}.{end}" for kind in ("tokenizer", "detokenizer") for end in ("xml", "bin"))
+_BYTES_PER_WEIGHT = {
+    "int8-channel": 1.01,
+    "int8-32": 1.13,
+    "float-zero": 0.76,
+    "int4-sum": 0.76,
+    "f16": 2.0,
+    "f32": 4.0,
+}
+
+
+def import_gguf(gguf_path: Path, out_dir: Path, *, form: str = DEFAULT_FORM, progress: Progress | None = None) -> None:
+    """Write the model in ``gguf_path`` to the folder ``out_dir`` with its matrices in ``form`` (weights.py).
+
+    The folder holds a stateful graph (input_ids, attention_mask, position_ids (B, n), beam_idx (B,) → logits
+    (B, n, V)), tokenizer, detokenizer, config.json, generation_config.json and wager.json (where it came from). It
+    appears whole or not at all. ``progress(what, done, total)`` is called along the way.
+
+    Raises ``ModelError`` for a damaged or unsupported file, ``CapacityError`` when the disk is full, ``OptionError``
+    for an unknown form.
+    """
+    check_form(form)
+    step = progress or (lambda what, done, total: None)
+    step("read", 0, 1)
+    source = Source(gguf_path)
+    n_weights = sum(int(t.n_elements) for t in source.tensors.values())
+    needed = int(n_weights * _BYTES_PER_WEIGHT[form]) + 8_000_000
+    step("read", 1, 1)
+    with atomic_folder(out_dir, needed_bytes=needed) as folder:
+        write_tokenizer(gguf_path, folder)
+        model, forms = build(source, form, step)
+        step("write", 0, 1)
+        save(model, folder / "openvino_model.xml")
+        _write_json(folder / "config.json", _config(source))
+        _write_json(folder / "generation_config.json", _generation_config(source))
+        _write_json(folder / "wager.json", _provenance(source, form, dict(forms)))
+        step("write", 1, 1)
+
+
+def save(model: ov.Model, path: Path) -> None:
+    """Write xml and bin, then read them back: the serialiser does not report a full disk."""
+    try:
+        ov.serialize(model, str(path))
+        ov.Core().read_model(str(path))
+    except RuntimeError as error:
+        raise OSError(28, f"the model could not be written whole: {error}", str(path)) from error
+
+
+def write_tokenizer(gguf_path: Path, folder: Path) -> None:
+    """Tokenizer and detokenizer, chat template included, as openvino-genai converts them from the GGUF vocabulary.
+
+    It writes them beside the file it is given, so it is given a link in a folder of its own.
+    """
+    import openvino_genai
+
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        link = Path(place) / "model.gguf"
+        os.symlink(gguf_path.absolute(), link)
+        try:
+            openvino_genai.Tokenizer(str(link), enable_save_ov_model=True)
+        except RuntimeError as error:
+            last = str(error).strip().splitlines()[-1]
+            raise ModelError(f"the tokenizer in `{gguf_path.name}` cannot be converted: {last}") from error
+        for name in _TOKENIZER_FILES:
+            if not (Path(place) / name).exists():
+                raise ModelError(
+                    f"`{gguf_path.name}` has no tokenizer that openvino-genai can convert: use another file"
+                )
+            (Path(place) / name).rename(folder / name)
+
+
+def file_sha256(path: Path) -> str:
+    """Hex SHA-256 of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _config(source: Source) -> dict[str, Any]:
+    shape, special = source.shape, source.special
+    names = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+    return {
+        "architectures": [names[shape.architecture]],
+        "model_type": shape.architecture,
+        "hidden_size": shape.hidden,
+        "intermediate_size": shape.ffn,
+        "num_hidden_layers": shape.n_layers,
+        "num_attention_heads": shape.n_heads,
+        "num_key_value_heads": shape.n_kv_heads,
+        "head_dim": shape.head_dim,
+        "vocab_size": shape.vocab,
+        "max_position_embeddings": shape.context_length,
+        "rms_norm_eps": shape.eps,
+        "rope_theta": shape.rope_base,
+        "tie_word_embeddings": shape.tied,
+        "hidden_act": "silu",
+        "bos_token_id": special.bos,
+        "eos_token_id": special.end[0] if special.end else None,
+        "pad_token_id": special.pad,
+    }
+
+
+def _generation_config(source: Source) -> dict[str, Any]:
+    special = source.special
+    ids = {"bos_token_id": special.bos, "eos_token_id": list(special.end) or None, "pad_token_id": special.pad}
+    sampling: dict[str, Any] = dict(special.sampling)
+    if sampling.get("temperature", 0) > 0:
+        sampling["do_sample"] = True
+    return {key: value for key, value in ids.items() if value is not None} | sampling
+
+
+def _provenance(source: Source, form: str, forms: dict[str, int]) -> dict[str, Any]:
+    from importlib.metadata import version
+
+    return {
+        "source": {
+            "name": source.path.name,
+            "bytes": source.path.stat().st_size,
+            "sha256": file_sha256(source.path),
+            "title": source.value("general.name"),
+            "license": source.value("general.license"),
+            "tensors": source.histogram,
+        },
+        "architecture": source.architecture,
+        "context_length": source.shape.context_length,
+        "vocab_size": source.shape.vocab,
+        "form": form,
+        "matrices": forms,
+        "versions": {name: version(name) for name in ("wager", "openvino", "openvino-genai", "gguf")},
+    }
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

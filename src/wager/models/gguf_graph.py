@@ -1,0 +1,262 @@
+"""A stateful OpenVINO graph for a llama-family GGUF: few nodes, in the shapes the CPU plugin fuses.
+
+One product for q/k/v and one for gate/up (where their forms agree), RMS normalisation and rotary embedding as the
+plugin's matchers know them, attention as ``ScaledDotProductAttention`` over ReadValue → Gather(beam_idx) → Concat →
+Assign, which ``paged_attention_transformation`` turns into paged attention.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import openvino as ov
+from openvino import opset13 as op
+from openvino.op.util import Variable, VariableInfo
+
+from wager.models.gguf_read import Source
+from wager.models.weights import GROUP, REFERENCE_FORM, Stored, joined, store
+from wager.types import F32
+
+Value = Any  # an ov.Node with one output, or an ov.Output
+Step = Callable[[str, int, int], None]
+_LARGE_NEGATIVE = np.float32(np.finfo(np.float32).min)  # not -inf: a row that sees nothing must stay finite
+
+
+def build(source: Source, form: str, step: Step) -> tuple[ov.Model, Counter[str]]:
+    """The model, and how many matrices became which form. ``step(what, done, total)`` is told the progress."""
+    builder = _Builder(source, form)
+    shape = source.shape
+    params = _inputs()
+    ids, mask, positions, beam = params
+    step("weights", 0, shape.n_layers + 1)
+    embedding = builder.decompressed(builder.stored(["token_embd.weight"], [shape.vocab], shape.hidden, gathered=True))
+    x = op.gather(embedding, ids, _i64(0))
+    cos, sin = _rotations(positions, shape.inv_freq)
+    context = _Attention(
+        builder, cos, sin, _causal_mask(ids, mask), beam, _empty_cache(ids, shape.n_kv_heads, shape.head_dim)
+    )
+    for layer in range(shape.n_layers):
+        x = op.add(x, context.attend(layer, builder.norm(x, f"blk.{layer}.attn_norm.weight", shape.hidden)))
+        x = op.add(x, _mlp(builder, layer, builder.norm(x, f"blk.{layer}.ffn_norm.weight", shape.hidden)))
+        step("weights", layer + 1, shape.n_layers + 1)
+    x = builder.norm(x, "output_norm.weight", shape.hidden)
+    if shape.tied:
+        logits = op.matmul(x, embedding, False, True)
+    else:
+        logits = builder.product(x, builder.stored(["output.weight"], [shape.vocab], shape.hidden))
+    logits = _named(logits, "logits")
+    logits.output(0).set_names({"logits"})
+    step("weights", shape.n_layers + 1, shape.n_layers + 1)
+    return ov.Model([op.result(logits)], context.sinks, params, source.architecture), builder.forms
+
+
+class _Builder:
+    """Reads matrices of one source in one form and makes nodes of them. Counts the forms used."""
+
+    def __init__(self, source: Source, form: str) -> None:
+        self.source, self.form = source, form
+        self.forms: Counter[str] = Counter()
+
+    def stored(self, names: list[str], rows: list[int], cols: int, *, gathered: bool = False) -> list[Stored]:
+        """The matrices as one (rows of all), or one each where their forms differ."""
+        form = "int8-32" if gathered and self.form in ("float-zero", "int4-sum") else self.form
+        parts = []
+        for name, n_rows in zip(names, rows, strict=True):
+            data, qtype = self.source.matrix(name, n_rows, cols)
+            order = self._row_order(name, n_rows)
+            parts.append(store(name, data if order is None else data[order], qtype, form))
+        one = joined(parts)
+        parts = parts if one is None else [one]
+        if gathered:
+            parts = [_as_int8(part) for part in parts]
+        for part in parts:
+            self.forms[part.form] += 1
+        return parts
+
+    def decompressed(self, parts: list[Stored]) -> Value:
+        (part,) = parts
+        return _matrix(part)
+
+    def product(self, x: Value, parts: list[Stored]) -> Value:
+        """x @ W.T for (joined) matrices: (B, n, rows of all)."""
+        results = []
+        for part in parts:
+            y = op.matmul(x, _matrix(part), False, True)
+            if part.offset is not None:
+                sums = op.reduce_sum(op.reshape(x, _i64s(0, 0, part.cols // GROUP, GROUP), True), _i64s(3), False)
+                y = op.add(y, op.matmul(sums, op.constant(part.offset), False, True))
+            results.append(y)
+        return results[0] if len(results) == 1 else op.concat(results, -1)
+
+    def biased(self, y: Value, names: list[str], rows: list[int]) -> Value:
+        """y + biases, where the file has any."""
+        if not any(name in self.source.tensors for name in names):
+            return y
+        parts = []
+        for name, n in zip(names, rows, strict=True):
+            bias = self.source.vector(name, n) if name in self.source.tensors else np.zeros(n, np.float32)
+            order = self._row_order(name, n)
+            parts.append(bias if order is None else bias[order])
+        return op.add(y, op.constant(np.concatenate(parts).reshape(1, 1, -1)))
+
+    def norm(self, x: Value, name: str, size: int) -> Value:
+        """x / sqrt(mean(x²) + eps) * gain over the last axis."""
+        gain = self.source.vector(name, size)
+        mean = op.reduce_mean(op.power(x, op.constant(np.float32(2))), _i64s(-1), True)
+        root = op.sqrt(op.add(mean, op.constant(np.float32(self.source.shape.eps))))
+        return op.multiply(op.multiply(x, op.divide(op.constant(np.float32(1)), root)), op.constant(gain))
+
+    def _row_order(self, name: str, rows: int) -> npt.NDArray[np.int64] | None:
+        """llama files interleave the two halves of each q and k head for a rotation of neighbours; undo it by rows."""
+        if self.source.architecture != "llama" or (".attn_q." not in name and ".attn_k." not in name):
+            return None
+        head = self.source.shape.head_dim
+        return np.arange(rows).reshape(-1, head // 2, 2).swapaxes(1, 2).reshape(-1)
+
+
+class _Attention:
+    """Self-attention of all layers: shares rotations, mask and the empty cache; collects the Assign nodes."""
+
+    def __init__(self, builder: _Builder, cos: Value, sin: Value, mask: Value, beam: Value, empty: Value) -> None:
+        self._builder, self._cos, self._sin = builder, cos, sin
+        self._mask, self._beam, self._empty = mask, beam, empty
+        self.sinks: list[Any] = []
+
+    def attend(self, layer: int, x: Value) -> Value:
+        """(B, n, hidden) normalised input to the layer's attention output, same shape."""
+        builder, shape = self._builder, self._builder.source.shape
+        widths = [shape.n_heads * shape.head_dim, *[shape.n_kv_heads * shape.head_dim] * 2]
+        names = [f"blk.{layer}.attn_{part}" for part in "qkv"]
+        y = builder.product(x, builder.stored([f"{n}.weight" for n in names], widths, shape.hidden))
+        y = _named(builder.biased(y, [f"{n}.bias" for n in names], widths), f"layer.{layer}.qkv")
+        q, k, v = op.variadic_split(y, _i64(-1), _i64s(*widths)).outputs()
+        q = self._rotated(self._heads(q, shape.n_heads, layer, "q"))
+        k = self._rotated(self._heads(k, shape.n_kv_heads, layer, "k"))
+        v = self._heads(v, shape.n_kv_heads, layer, "v")
+        keys = self._cached(k, f"past_key_values.{layer}.keypresent.{layer}.key")
+        values = self._cached(v, f"past_key_values.{layer}.valuepresent.{layer}.value")
+        attended = op.scaled_dot_product_attention(q, keys, values, self._mask)
+        flat = op.reshape(op.transpose(attended, _i64s(0, 2, 1, 3)), _i64s(0, 0, widths[0]), True)
+        y = builder.product(flat, builder.stored([f"blk.{layer}.attn_output.weight"], [shape.hidden], widths[0]))
+        return builder.biased(y, [f"blk.{layer}.attn_output.bias"], [shape.hidden])
+
+    def _heads(self, x: Value, n_heads: int, layer: int, part: str) -> Value:
+        """(B, n, heads * head_dim) to (B, heads, n, head_dim), normalised per head in qwen3."""
+        head_dim = self._builder.source.shape.head_dim
+        x = op.reshape(x, _i64s(0, 0, n_heads, head_dim), True)
+        if part != "v" and self._builder.source.architecture == "qwen3":
+            x = self._builder.norm(x, f"blk.{layer}.attn_{part}_norm.weight", head_dim)
+        return op.transpose(x, _i64s(0, 2, 1, 3))
+
+    def _rotated(self, x: Value) -> Value:
+        half = self._builder.source.shape.head_dim // 2
+        first, second = op.variadic_split(x, _i64(3), _i64s(half, half)).outputs()
+        turned = op.concat([op.multiply(second, op.constant(np.full((1, 1, 1, 1), -1, np.float32))), first], -1)
+        return op.add(op.multiply(x, self._cos), op.multiply(turned, self._sin))
+
+    def _cached(self, new: Value, name: str) -> Value:
+        """Past and new rows, (B, heads, past + n, head_dim), repeated for grouped-query attention."""
+        shape = self._builder.source.shape
+        info = VariableInfo()
+        info.data_shape = ov.PartialShape([-1, shape.n_kv_heads, -1, shape.head_dim])
+        info.data_type = ov.Type.f32
+        info.variable_id = name
+        variable = Variable(info)
+        past = op.gather(ov.op.read_value(self._empty, variable), self._beam, _i64(0))
+        rows = op.concat([past, new], 2)
+        self.sinks.append(ov.op.assign(rows, variable))
+        repeats = shape.n_heads // shape.n_kv_heads
+        if repeats == 1:
+            return rows
+        each = op.broadcast(op.unsqueeze(rows, _i64(2)), _i64s(1, 1, repeats, 1, 1), broadcast_spec="BIDIRECTIONAL")
+        return op.reshape(each, _i64s(0, shape.n_heads, -1, shape.head_dim), True)
+
+
+def _mlp(builder: _Builder, layer: int, x: Value) -> Value:
+    shape = builder.source.shape
+    names = [f"blk.{layer}.ffn_gate.weight", f"blk.{layer}.ffn_up.weight"]
+    y = _named(builder.product(x, builder.stored(names, [shape.ffn] * 2, shape.hidden)), f"layer.{layer}.gate_up")
+    gate, up = op.variadic_split(y, _i64(-1), _i64s(shape.ffn, shape.ffn)).outputs()
+    inner = op.multiply(op.swish(gate), up)
+    return builder.product(inner, builder.stored([f"blk.{layer}.ffn_down.weight"], [shape.hidden], shape.ffn))
+
+
+def _inputs() -> list[Any]:
+    names = {"input_ids": [-1, -1], "attention_mask": [-1, -1], "position_ids": [-1, -1], "beam_idx": [-1]}
+    params = []
+    for name, shape in names.items():
+        param = op.parameter(shape, np.int32 if name == "beam_idx" else np.int64, name=name)
+        param.output(0).set_names({name})
+        params.append(param)
+    return params
+
+
+def _rotations(positions: Value, inv_freq: F32) -> tuple[Value, Value]:
+    """cos and sin (B, 1, n, head_dim) of position * inv_freq, both halves alike."""
+    moments = op.convert(op.unsqueeze(positions, _i64s(2)), "f32")
+    angles = op.multiply(moments, op.constant(inv_freq.reshape(1, 1, -1)))
+    angles = op.concat([angles, angles], -1)
+    return op.unsqueeze(op.cos(angles), _i64s(1)), op.unsqueeze(op.sin(angles), _i64s(1))
+
+
+def _causal_mask(ids: Value, mask: Value) -> Value:
+    """(B, 1, n, total): 0 where row total - n + i sees column j <= it that is not padding, else very negative."""
+    total = op.gather(op.shape_of(mask), _i64(1), _i64(0))
+    n = op.gather(op.shape_of(ids), _i64(1), _i64(0))
+    columns = op.range(_i64(0), total, _i64(1), "i64")
+    rows = op.unsqueeze(op.range(op.subtract(total, n), total, _i64(1), "i64"), _i64s(1))
+    real = op.unsqueeze(op.not_equal(mask, _i64(0)), _i64s(1, 2))
+    seen = op.logical_and(op.less_equal(columns, rows), real)
+    return op.select(seen, op.constant(np.float32(0)), op.constant(_LARGE_NEGATIVE))
+
+
+def _empty_cache(ids: Value, n_heads: int, head_dim: int) -> Value:
+    batch = op.gather(op.shape_of(ids), _i64s(0), _i64(0))
+    return op.broadcast(op.constant(np.float32(0)), op.concat([batch, _i64s(n_heads, 0, head_dim)], 0))
+
+
+def _matrix(part: Stored) -> Value:
+    """A node of float32 (rows, cols) that the plugin recognises as compressed weights."""
+    if part.kind == REFERENCE_FORM:
+        return op.constant(part.codes)
+    if part.kind == "f16":
+        return op.convert(op.constant(part.codes), "f32")
+    assert part.scale is not None
+    codes = op.constant(part.codes) if part.kind == "i8" else _nibble_constant(part)
+    value = op.convert(codes, "f32")
+    if part.zero is not None:
+        value = op.subtract(value, op.constant(part.zero))
+    n = part.scale.shape[1]
+    if n == 1 and part.kind == "i8":  # one group per row needs no third axis
+        flat = op.convert(op.constant(part.codes.reshape(part.rows, part.cols)), "f32")
+        return op.multiply(flat, op.constant(part.scale.reshape(part.rows, 1)))
+    return op.reshape(op.multiply(value, op.constant(part.scale)), _i64s(part.rows, part.cols), False)
+
+
+def _nibble_constant(part: Stored) -> Value:
+    tensor = ov.Tensor(ov.Type.i4 if part.kind == "i4" else ov.Type.u4, ov.Shape([*part.codes.shape[:2], GROUP]))
+    tensor.data.view(np.uint8).reshape(-1)[:] = part.codes.reshape(-1)
+    return ov.op.Constant(tensor)
+
+
+def _as_int8(part: Stored) -> Stored:
+    from wager.models.weights import widened
+
+    return widened(part)
+
+
+def _i64(value: int) -> Value:
+    return op.constant(np.int64(value))
+
+
+def _i64s(*values: int) -> Value:
+    return op.constant(np.array(values, np.int64))
+
+
+def _named(node: Value, name: str) -> Value:
+    node.set_friendly_name(name)
+    return node
