@@ -1,0 +1,50 @@
+# Needs only make, Python 3.11 or newer and a package index: every target makes its own .venv.
+PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3.14 python3 python,$(if $(shell \
+	$(name) -c 'import sys; print(sys.version_info >= (3, 11))' 2>/dev/null | grep True),$(name))))
+BIN := .venv/bin
+STAMP := .venv/.installed
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+
+.PHONY: help demo test test-model lint bench docs clean
+
+help:
+	@echo "make demo        answer a prompt twice, plain and speculative, and compare"
+	@echo "make test        the tests that need no real model"
+	@echo "make test-model  the tests on the default model (pulled on first use)"
+	@echo "make lint        ruff, mypy --strict"
+	@echo "make bench       measure against plain decoding and peers"
+	@echo "make docs        check the documents"
+
+.venv: $(STAMP)
+
+$(STAMP): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer on PATH: install one, or make PYTHON=/path/to/python" >&2; exit 2; }
+	@echo "installing into .venv with $(PYTHON) (once; a few minutes with a cold package cache)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv --clear .venv || { rm -rf .venv; echo "error: $(PYTHON) cannot make a virtual environment: install its venv module" >&2; exit 2; }
+	@$(PIP) install --editable '.[dev]'
+	@touch $(STAMP)
+
+demo: $(STAMP)
+	@$(BIN)/wager demo
+
+test: $(STAMP)
+	@$(BIN)/python -m pytest -m "not model"
+
+test-model: $(STAMP)
+	@$(BIN)/wager pull smollm2-135m
+	@$(BIN)/python -m pytest -m model
+
+lint: $(STAMP)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/mypy
+
+bench: $(STAMP)
+	@$(PIP) install --editable '.[dev,bench]'
+	@$(BIN)/wager bench $(BENCH)
+
+docs: $(STAMP)
+	@$(BIN)/python -m pytest tests/unit/test_docs.py
+
+clean:
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis bench-out

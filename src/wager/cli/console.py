@@ -1,0 +1,102 @@
+"""What all commands share: reading a prompt, talking on stderr, progress bars."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from wager.errors import PromptError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+
+def say(line: str) -> None:
+    """One line on stderr: everything that is not the answer."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def write(piece: str) -> None:
+    """A piece of the answer on stdout, at once."""
+    sys.stdout.write(piece)
+    sys.stdout.flush()
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def read_prompt(prompt: str | None) -> str:
+    """The prompt given, or stdin for ``-`` or none. Raises ``PromptError`` when there is none or it is not UTF-8."""
+    if prompt is None and sys.stdin.isatty():
+        raise PromptError("there is no prompt: give it as an argument or on stdin (wager run 'Hello')")
+    if prompt is None or prompt == "-":
+        return decode_utf8(sys.stdin.buffer.read()).removesuffix("\n").removesuffix("\r")
+    return prompt
+
+
+def decode_utf8(data: bytes) -> str:
+    """stdin's bytes as text, without a byte order mark."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise PromptError(
+            f"stdin is not UTF-8 (byte `0x{data[error.start]:02x}` at {error.start}): convert it, e.g. with iconv"
+        ) from error
+
+
+def megabytes(n_bytes: float) -> str:
+    return f"{n_bytes / 1e9:.2f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.0f} MB"
+
+
+class Bars:
+    """Progress by label, as ``(label, done, total)``, total 0 if unknown: bars on a terminal, else plain lines.
+
+    Used as a context manager; ``close`` takes the bars away before the answer starts.
+    """
+
+    def __init__(self) -> None:
+        self._live = sys.stderr.isatty()
+        self._progress: Progress | None = None
+        self._tasks: dict[str, TaskID] = {}
+        self._started: dict[str, float] = {}
+
+    def __enter__(self) -> Bars:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def __call__(self, label: str, done: int, total: int) -> None:
+        if self._live:
+            self._draw(label, done, total)
+        elif label not in self._started:
+            self._started[label] = time.monotonic()
+            say(f"{label} …")
+        if 0 < total <= done and label in self._started:
+            took = time.monotonic() - self._started.pop(label)
+            if not self._live:
+                say(f"{label}: done in {took:.1f} s")
+            elif not self._started:
+                self.close()
+
+    def _draw(self, label: str, done: int, total: int) -> None:
+        if self._progress is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+            columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+            self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._progress.start()
+        if label not in self._tasks:
+            self._tasks[label] = self._progress.add_task(label, total=total or None)
+        self._started.setdefault(label, time.monotonic())
+        self._progress.update(self._tasks[label], completed=done, total=total or None)
+
+    def close(self) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+        self._progress, self._tasks, self._started = None, {}, {}

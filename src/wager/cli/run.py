@@ -1,0 +1,87 @@
+"""`wager run`: one prompt, one streamed answer."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from wager.cli import options as o
+from wager.cli.answer import Answer, summary, to_json
+from wager.cli.compare import compare as run_twice
+from wager.cli.compare import report
+from wager.cli.console import Bars, print_json, read_prompt, say
+from wager.errors import PromptError
+
+if TYPE_CHECKING:
+    from wager.llm import LLM
+    from wager.types import Sampling
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def run(
+    prompt: Annotated[str | None, typer.Argument(help="The prompt; - or none reads stdin.")] = None,
+    model: o.Model = o.DEFAULT_MODEL,
+    drafter: o.DrafterName = "auto",
+    draft_model: o.DraftModel = None,
+    num_draft_tokens: o.NumDraftTokens = None,
+    profile: o.Profile = "fast",
+    require_identical: o.RequireIdentical = False,
+    temperature: o.Temperature = None,
+    top_p: o.TopP = None,
+    top_k: o.TopK = None,
+    min_p: o.MinP = None,
+    repetition_penalty: o.RepetitionPenalty = None,
+    presence_penalty: o.PresencePenalty = None,
+    frequency_penalty: o.FrequencyPenalty = None,
+    max_tokens: o.MaxTokens = None,
+    min_tokens: o.MinTokens = None,
+    stop: o.Stop = None,
+    seed: o.Seed = None,
+    logprobs: o.Logprobs = None,
+    ignore_eos: o.IgnoreEos = False,
+    logit_bias: o.LogitBias = None,
+    system: o.System = None,
+    raw: Annotated[bool, typer.Option("--raw", help="No chat template: continue the text.")] = False,
+    compare: Annotated[bool, typer.Option("--compare", help="Plain and speculative: identical? how fast?")] = False,
+    kv_cache_gb: o.KvCacheGb = None,
+    threads: o.Threads = None,
+    as_json: o.AsJson = False,
+) -> None:
+    """Answer one prompt: text on stdout as it comes, a summary on stderr."""
+    given = locals()
+    text = checked_prompt(read_prompt(prompt), system, raw=raw)
+    with Bars() as bars, closing(o.load(given, bars)) as llm:
+        sampling = o.sampling(llm, given)
+        if compare:
+            result = run_twice(llm, text, sampling, raw=raw, system=system, shown=not as_json)
+            raise typer.Exit(report(result, sampling, llm, as_json=as_json))
+        _run(llm, text, sampling, raw=raw, system=system, as_json=as_json)
+
+
+def checked_prompt(text: str, system: str | None, *, raw: bool) -> str:
+    """The prompt, refused before a model is loaded for it."""
+    if not text:
+        raise PromptError("the prompt is empty (``): give some text")
+    if raw and system is not None:
+        raise PromptError(f"--system `{system}` needs the chat template: leave out --raw, or write it into the prompt")
+    return text
+
+
+def _run(llm: LLM, prompt: str, sampling: Sampling, *, raw: bool, system: str | None, as_json: bool) -> None:
+    answer = Answer(shown=not as_json)
+    try:
+        completion = llm.stream(prompt, sampling, chat=not raw, system=system, on_event=answer)
+    except KeyboardInterrupt:
+        answer.end_line()
+        if as_json:
+            print_json(answer.partial_json(sampling))
+        raise
+    answer.end_line()
+    if as_json:
+        print_json(to_json(completion, sampling, llm))
+    else:
+        say(summary(completion, llm))
