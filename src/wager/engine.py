@@ -10,25 +10,17 @@ import time
 from collections.abc import Callable
 from collections.abc import Sequence as ListLike
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from wager.cache import BlockPool, Fork
 from wager.commit import SilentText, TextStream, commit, terminal_ids
 from wager.errors import CapacityError, PromptError
 from wager.pack import Feed, Packed, Slots, first_branch, first_row, pack, paths, tree_rows
+from wager.policies.base import Policy
 from wager.record import RunStats, StepRecord
 from wager.sampling import Noise, check_ids
 from wager.schedule import Budget, Turn, plan
 from wager.types import EMPTY, Draft, Drafter, Event, Forward, Limits, Model, Sampling, Sequence, Verdict
 from wager.verify import Rows, Rule, walk
-
-
-class Policy(Protocol):
-    """How much to draft: before proposing, and again once the drafts are seen."""
-
-    def limits(self, seqs: ListLike[Sequence], drafter: Drafter) -> list[Limits]: ...
-    def cut(self, seqs: ListLike[Sequence], drafts: ListLike[Draft]) -> list[Draft]: ...
-    def observe(self, seqs: ListLike[Sequence], drafts: ListLike[Draft], verdicts: ListLike[Verdict]) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -362,3 +354,5 @@ class Engine:
             self.cache.close(run.seq.id)
         if self.drafter is not None:
             self.drafter.forget(run.seq.id)
+        if self.policy is not None:
+            self.policy.forget(run.seq.id)

@@ -7,7 +7,8 @@ Letters in shapes: **B** fed subsequences, **T** tokens fed, **R** rows of logit
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence as ListLike
+from collections.abc import Mapping
+from collections.abc import Sequence as ListLike
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -199,7 +200,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Forward:
-    """``logits`` (R, V) f32 for ``Batch.rows`` in their order; valid until the next forward. ``hidden`` (R, H) or None."""
+    """``logits`` (R, V) f32 for ``Batch.rows`` in order, valid until the next forward; ``hidden`` (R, H) or None."""
 
     logits: F32
     hidden: F32 | None = None

@@ -1,10 +1,10 @@
-"""A target (or draft) model on OpenVINO's CPU plugin: paged graph, our own K/V tensors, one compiled graph per width."""
+"""A target (or draft) model on OpenVINO's CPU plugin: paged graph, our own K/V tensors, few widths."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from collections.abc import Sequence as ListLike
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +18,9 @@ from wager.types import Batch, Forward
 
 BLOCK_SIZE = 32  # fixed by the CPU plugin
 HELD_WIDTHS = (2, 4, 8, 16)  # rows of a decoding step are padded to one of these; wider ones to a multiple of 8
-_SMALL_MODEL_BYTES = 400 << 20  # below this, one compiled graph per held width is worth its memory (fact 11)
-
-
-@dataclass(slots=True)
-class _Lane:
-    """One compiled graph and its request. Lanes share the K/V tensors."""
-
-    request: Any
-    n_rows_held: int | None  # every forward has this many rows; None: any
+LANE_WIDTHS = (2, 4, 8)  # widths that may get a compiled graph of their own
+_SMALL_MODEL_BYTES = 400 << 20  # above this a lane takes too much memory, and saves too little (fact 11)
+_SWITCHES_PER_LANE = 150  # compiling a lane takes about as long as this many switches of width
 
 
 class OpenVINOModel:
@@ -40,7 +34,6 @@ class OpenVINOModel:
         threads: int | None = None,
         kv_cache_bytes: int | None = None,
         context_length: int = 1 << 20,
-        lanes: bool | None = None,
     ) -> None:
         self._core = ov.Core()
         self._graph = read_graph(self._core, ir_dir)
@@ -53,12 +46,13 @@ class OpenVINOModel:
         self.context_length = context_length
         self.max_rows = 512
         self.min_rows = self.profile.min_rows
-        self._lanes: dict[int | None, _Lane] = {}
+        self._lanes: dict[int | None, Any] = {}  # requests by the width they hold; None takes any
         wide = self._compile()
         self._caches = self._allocate(wide, kv_cache_bytes)
-        self._lanes[None] = self._lane(wide, None)
-        n_bytes = sum(f.stat().st_size for f in ir_dir.glob("openvino_model.bin"))
-        self._one_lane_per_width = n_bytes <= _SMALL_MODEL_BYTES if lanes is None else lanes
+        self._lanes[None] = self._lane(wide)
+        self._may_add_lanes = (ir_dir / "openvino_model.bin").stat().st_size <= _SMALL_MODEL_BYTES
+        self._last_width = 0
+        self._n_switches = dict.fromkeys(LANE_WIDTHS, 0)
 
     # -- what the engine asks ------------------------------------------------------------------------------------
 
@@ -68,30 +62,36 @@ class OpenVINOModel:
 
     @property
     def vocab_size(self) -> int:
-        return int(self._lanes[None].request.model_outputs[0].get_partial_shape()[-1].get_length())
+        return int(self._lanes[None].model_outputs[0].get_partial_shape()[-1].get_length())
 
     @property
     def n_blocks(self) -> int:
         return int(self._caches[0].shape[0])
 
     @property
-    def widths(self) -> tuple[int, ...]:
-        return HELD_WIDTHS
+    def properties(self) -> dict[str, str]:
+        """What the plugin was asked for."""
+        return dict(self.profile.properties)
+
+    @property
+    def switches_are_free(self) -> bool:
+        """Whether every width that may have a compiled graph of its own has one."""
+        return all(width in self._lanes for width in LANE_WIDTHS)
 
     def width_for(self, n_rows: int) -> int:
         """Rows a forward of ``n_rows`` is padded to, so that few widths occur (fact 11)."""
         return next((w for w in HELD_WIDTHS if w >= n_rows), -(-n_rows // 8) * 8)
 
-    def warm_up(self, widths: ListLike[int] = HELD_WIDTHS) -> None:
-        """Compile the graphs for these widths now instead of at their first use."""
-        for width in widths:
-            self._lane_for(width)
+    def warm_up(self) -> None:
+        """Compile the graphs of all lanes now."""
+        for width in LANE_WIDTHS if self._may_add_lanes else ():
+            self._add_lane(width)
 
     def forward(self, batch: Batch) -> Forward:
         """One forward; writes K/V of every row. ``logits`` are a view that the next forward overwrites."""
         n_rows = len(batch.tokens)
         lane = self._lane_for(n_rows)
-        put = lane.request.set_tensor
+        put = lane.set_tensor
         ends = batch.past + np.diff(batch.starts)
         put("input_ids", ov.Tensor(batch.tokens))
         put("position_ids", ov.Tensor(batch.positions))
@@ -103,11 +103,11 @@ class OpenVINOModel:
         if self.profile.masks:
             self._put_masks(put, batch)
         n_wanted = len(batch.rows)
-        rows = _padded_rows(batch.rows, lane.n_rows_held, self.min_rows)
+        rows = _padded_rows(batch.rows, n_rows if n_rows in HELD_WIDTHS else None, self.min_rows)
         if self.passes["logits_for_rows"]:
             put(graph.ROWS, ov.Tensor(rows))
-        lane.request.infer()
-        logits = lane.request.get_output_tensor(0).data
+        lane.infer()
+        logits = lane.get_output_tensor(0).data
         logits = logits.reshape(-1, logits.shape[-1])
         return Forward(logits[:n_wanted] if self.passes["logits_for_rows"] else logits[batch.rows])
 
@@ -123,17 +123,30 @@ class OpenVINOModel:
     def _compile(self) -> Any:
         return self._core.compile_model(self._graph, "CPU", self.profile.properties)
 
-    def _lane_for(self, n_rows: int) -> _Lane:
-        key = n_rows if self._one_lane_per_width and n_rows in HELD_WIDTHS else None
-        if key not in self._lanes:
-            self._lanes[key] = self._lane(self._compile(), key)
-        return self._lanes[key]
+    def _lane_for(self, n_rows: int) -> Any:
+        """The graph for a forward of this width: its own, or the one that takes any.
 
-    def _lane(self, compiled: Any, n_rows_held: int | None) -> _Lane:
+        The plugin prepares every node again when the width changes (fact 11). A width gets its own graph once its
+        changes have cost about as much as compiling takes (the ski-rental rule: never more than twice the best).
+        """
+        if n_rows not in self._lanes and n_rows in self._n_switches and self._may_add_lanes:
+            self._n_switches[n_rows] += n_rows != self._last_width
+            if self._n_switches[n_rows] > _SWITCHES_PER_LANE:
+                self._add_lane(n_rows)
+        if n_rows in self._lanes:
+            return self._lanes[n_rows]
+        self._last_width = n_rows
+        return self._lanes[None]
+
+    def _add_lane(self, width: int) -> None:
+        if width not in self._lanes:
+            self._lanes[width] = self._lane(self._compile())
+
+    def _lane(self, compiled: Any) -> Any:
         request = compiled.create_infer_request()
         for port, cache in zip(_cache_ports(compiled), self._caches, strict=True):
             request.set_tensor(port, cache)
-        return _Lane(request, n_rows_held)
+        return request
 
     def _allocate(self, compiled: Any, kv_cache_bytes: int | None) -> list[Any]:
         """K/V tensors for every layer; pages of memory are touched only when rows are written."""
@@ -197,3 +210,21 @@ def _cache_ports(compiled: Any) -> list[Any]:
 def _first_line(error: Exception) -> str:
     lines = [line for line in str(error).splitlines() if line.strip()]
     return lines[-1][:160] if lines else type(error).__name__
+
+
+def load_model(
+    model: str | Path,
+    *,
+    profile: str,
+    threads: int | None,
+    kv_cache_bytes: int | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> tuple[Path, OpenVINOModel]:
+    """Whatever names a model (catalog name, OWNER/NAME, IR folder, GGUF file), loaded; and its folder."""
+    from wager.models import catalog
+
+    ir_dir = catalog.resolve(model, progress=progress)
+    context_length = catalog.describe(ir_dir).context_length
+    return ir_dir, OpenVINOModel(
+        ir_dir, profile=profile, threads=threads, kv_cache_bytes=kv_cache_bytes, context_length=context_length
+    )

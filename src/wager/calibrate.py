@@ -1,0 +1,66 @@
+"""Time the forwards that the cost model asks about, once per machine, model and settings."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from statistics import median
+
+import numpy as np
+
+from wager.cost import StepCost
+from wager.types import Batch, Model
+
+
+def calibrate(
+    model: Model, cost: StepCost, *, budget_s: float = 6.0, progress: Callable[[str, int, int], None] | None = None
+) -> None:
+    """Fill ``cost`` from timed forwards. Overwrites the model's first blocks: call it before any engine does."""
+    contexts = [c for c in (16, 1024) if c + max(cost.widths) < min(model.context_length, _room(model))] or [16]
+    plan = cost.calibration_plan(contexts=contexts, n_repeats=5)
+    timings: list[tuple[int, int, float]] = []
+    start = time.perf_counter()
+    for i, (width, context) in enumerate(plan):
+        if progress is not None:
+            progress("measuring this machine", i, len(plan))
+        if i >= len(cost.widths) * len(contexts) and time.perf_counter() - start > budget_s:
+            break
+        _seconds(model, width, context)  # prepares the width: switching is priced on its own
+        timings.append((width, context, min(_seconds(model, width, context) for _ in range(2))))
+    cost.calibrate(timings, switch_s=_switch_seconds(model, cost.widths))
+    if progress is not None:
+        progress("measuring this machine", len(plan), len(plan))
+
+
+def _switch_seconds(model: Model, widths: tuple[int, ...]) -> float:
+    """What a forward of another width than the last costs on top (fact 11)."""
+    a, b = widths[0], widths[min(2, len(widths) - 1)]
+    steady = [sum(_seconds(model, w, 16) for _ in range(4)) - _seconds(model, w, 16) for w in (a, b)]
+    steady_s = sum(steady) / 3
+    pairs = [_seconds(model, a, 16) + _seconds(model, b, 16) for _ in range(4)]
+    return max(0.0, (median(pairs) - steady_s) / 2)
+
+
+def _seconds(model: Model, n_rows: int, context: int) -> float:
+    batch = _batch(model, n_rows, context)
+    start = time.perf_counter()
+    model.forward(batch)
+    return time.perf_counter() - start
+
+
+def _batch(model: Model, n_rows: int, context: int) -> Batch:
+    """One sequence of ``context`` tokens that feeds ``n_rows`` more; what its K/V holds does not change the time."""
+    n_blocks = -(-(context + n_rows) // model.block_size)
+    return Batch(
+        tokens=np.arange(n_rows, dtype=np.int64) + 1,
+        positions=np.arange(context, context + n_rows, dtype=np.int64),
+        past=np.array([context], np.int32),
+        starts=np.array([0, n_rows], np.int32),
+        blocks=np.arange(n_blocks, dtype=np.int32),
+        block_starts=np.array([0, n_blocks], np.int32),
+        rows=np.arange(n_rows, dtype=np.int64),
+    )
+
+
+def _room(model: Model) -> int:
+    return model.n_blocks * model.block_size

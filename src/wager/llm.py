@@ -1,0 +1,311 @@
+"""LLM, the front door: load a model once, then generate, stream or chat; every option is honoured or refused."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from collections.abc import Sequence as ListLike
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, overload
+
+from wager.calibrate import calibrate
+from wager.cost import StepCost
+from wager.drafters import make_drafter
+from wager.engine import Engine
+from wager.errors import IdentityError, ModelError, OptionError, PromptError
+from wager.machine import fingerprint, load_measurements, save_measurements
+from wager.models import catalog
+from wager.models.openvino import load_model
+from wager.models.selfcheck import Exactness, check_exact
+from wager.policies import CostDriven, Fixed, Policy
+from wager.record import RunStats, StepRecord
+from wager.text import StreamedText, Text
+from wager.types import JSON, Drafter, Event, Finish, Sampling, Sequence, TokenLogprob
+
+Progress = Callable[[str, int, int], None]
+Prompt = str | ListLike[int]
+Message = Mapping[str, str]
+_COST_WIDTHS = (2, 4, 8, 16, 24, 32)
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One answer. ``tokens`` includes the token that ended it; ``text`` leaves out end-of-text and the stop string."""
+
+    text: str
+    tokens: list[int]
+    finish: Finish
+    seed: int
+    n_prompt: int
+    logprobs: tuple[TokenLogprob, ...]
+    stats: RunStats
+
+
+@dataclass(frozen=True, slots=True)
+class DraftTarget:
+    """What a drafter may know of the model that it drafts for."""
+
+    text: Text
+    n_valid_ids: int
+    profile: str
+    threads: int | None
+    progress: Progress | None
+
+
+@dataclass(slots=True)
+class _Answer:
+    """An answer while it grows."""
+
+    seq: Sequence
+    pieces: list[str] = field(default_factory=list)
+    stats: RunStats = field(default_factory=RunStats)
+
+    def completion(self) -> Completion:
+        seq = self.seq
+        assert seq.finish is not None
+        text = "".join(self.pieces)
+        return Completion(text, seq.output, seq.finish, seq.seed, seq.n_prompt, tuple(seq.logprobs), self.stats)
+
+
+class LLM:
+    """A model with its engine. Not thread-safe: use it from one thread.
+
+    ``model``: catalog name, OWNER/NAME, IR folder or GGUF file. ``drafter``: none, lookup, model:PATH or auto.
+    ``num_draft_tokens``: None lets the cost policy decide each step; n drafts n tokens always. ``tree_width``: branches
+    of a model drafter's tree. ``kv_cache_gb``: memory for K/V (default: a quarter of what is free, at most 8).
+    ``require_identical``: raise IdentityError where text might depend on how tokens are grouped.
+    ``progress(what, done, total)`` is told about long work. Raises WagerError kinds.
+    """
+
+    def __init__(
+        self,
+        model: str | Path = "smollm2-135m",
+        *,
+        drafter: str = "auto",
+        profile: str = "fast",
+        num_draft_tokens: int | None = None,
+        tree_width: int = 1,
+        kv_cache_gb: float | None = None,
+        threads: int | None = None,
+        require_identical: bool = False,
+        progress: Progress | None = None,
+    ) -> None:
+        _check_options(num_draft_tokens, tree_width, kv_cache_gb)
+        self._progress = progress
+        kv_cache_bytes = None if kv_cache_gb is None else int(kv_cache_gb * 2**30)
+        self.ir_dir, self._model = load_model(
+            model, profile=profile, threads=threads, kv_cache_bytes=kv_cache_bytes, progress=progress
+        )
+        self.text = Text(self.ir_dir)
+        self._defaults = sampling_defaults(self.ir_dir)
+        self.fingerprint = fingerprint(catalog.model_hash(self.ir_dir), self._model.passes, self._model.properties)
+        n_valid_ids = min(self.text.vocab_size, self._model.vocab_size)
+        self._exactness, self._cost = self._measured(n_valid_ids)
+        self._model.max_rows = self._exactness.max_rows
+        if require_identical and self._exactness.reason is not None:
+            raise IdentityError(
+                f"this setting is not bit-identical here ({self._exactness.reason}): use profile reference"
+            )
+        target = DraftTarget(self.text, n_valid_ids, profile, threads, progress)
+        self._drafter_name = "lookup" if drafter == "auto" else drafter
+        self._drafter: Drafter | None = None if drafter == "none" else make_drafter(self._drafter_name, target)
+        self._engine = Engine(
+            self._model,
+            eos_ids=sorted(self.text.eos_ids),
+            n_valid_ids=n_valid_ids,
+            drafter=self._drafter,
+            policy=self._policy(num_draft_tokens, tree_width),
+            on_step=self._on_step,
+        )
+
+    @property
+    def info(self) -> JSON:
+        """The effective settings, as they are."""
+        exact = self._model.profile.exact and self._exactness.reason is None
+        reason = self._exactness.reason or "the profile does not promise it"
+        return {
+            "model": str(self.ir_dir.name),
+            "profile": self._model.profile.name,
+            "properties": dict(self._model.properties),
+            "drafter": self._drafter_name,
+            "max_rows": self._model.max_rows,
+            "context_length": self._model.context_length,
+            "kv_cache_tokens": self._engine.cache.n_blocks * self._engine.cache.block_size,
+            "passes": dict(self._model.passes),
+            "system_fingerprint": self.fingerprint,
+            "exactness": "bit-identical" if exact else f"{self._model.profile.name} (not bit-identical here: {reason})",
+        }
+
+    def sampling(self, **given: Any) -> Sampling:
+        """The model's own defaults (generation_config.json), overridden by what is given (None: not given)."""
+        known = {f.name for f in fields(Sampling)}
+        for name in given:
+            if name not in known:
+                raise OptionError(f"`{name}` is no sampling option: give one of {', '.join(sorted(known))}")
+        return Sampling(**{**self._defaults, **{name: value for name, value in given.items() if value is not None}})
+
+    @overload
+    def generate(self, prompt: Prompt, sampling: Sampling | None = None, *, chat: bool = True,
+                 system: str | None = None, speculate: bool = True) -> Completion: ...  # fmt: skip
+
+    @overload
+    def generate(self, prompt: ListLike[Prompt], sampling: Sampling | None = None, *, chat: bool = True,
+                 system: str | None = None, n: int, speculate: bool = True) -> list[Completion]: ...  # fmt: skip
+
+    def generate(
+        self,
+        prompt: Prompt | ListLike[Prompt],
+        sampling: Sampling | None = None,
+        *,
+        chat: bool = True,
+        system: str | None = None,
+        n: int | None = None,
+        speculate: bool = True,
+    ) -> Completion | list[Completion]:
+        """One prompt (text or token ids) gives one Completion; a list of prompts, or ``n``, gives a list.
+
+        All run together, n samples of each prompt, prompt by prompt. ``chat`` applies the model's chat template to
+        text prompts. The text of each equals its solo run.
+        """
+        one = isinstance(prompt, str) or (len(prompt) > 0 and isinstance(prompt[0], int))
+        prompts: list[Any] = [prompt] if one else list(prompt)
+        if n is not None and n < 1:
+            raise OptionError(f"`n` is {n}: give at least 1")
+        encoded = [self._encode(p, chat=chat, system=system) for p in prompts]
+        answers = self._run(encoded, sampling or self.sampling(), n or 1, speculate, lambda event: None)
+        return answers[0] if one and n is None else answers
+
+    def stream(
+        self,
+        prompt: Prompt,
+        sampling: Sampling | None = None,
+        *,
+        on_event: Callable[[Event], None],
+        chat: bool = True,
+        system: str | None = None,
+        speculate: bool = True,
+    ) -> Completion:
+        """Generate one answer, calling ``on_event`` as tokens are committed. KeyboardInterrupt cancels cleanly."""
+        tokens = self._encode(prompt, chat=chat, system=system)
+        return self._run([tokens], sampling or self.sampling(), 1, speculate, on_event)[0]
+
+    def chat_stream(
+        self,
+        messages: ListLike[Message],
+        sampling: Sampling | None = None,
+        *,
+        on_event: Callable[[Event], None],
+        speculate: bool = True,
+    ) -> Completion:
+        """Answer a conversation (dicts with role and content). The shared beginning is read from the K/V cache."""
+        return self._run([self.text.chat(messages)], sampling or self.sampling(), 1, speculate, on_event)[0]
+
+    def warm_up(self) -> None:
+        """Compile the graphs for speculative widths now, so that their compilation is in no measurement."""
+        self._model.warm_up()
+
+    def close(self) -> None:
+        """Free the model. The object cannot be used afterwards."""
+        del self._engine, self._model, self._drafter
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _encode(self, prompt: Prompt, *, chat: bool, system: str | None) -> list[int]:
+        if not isinstance(prompt, str):
+            return [int(t) for t in prompt]
+        if not prompt:
+            raise PromptError("the prompt is empty: give some text")
+        if chat:
+            return self.text.chat([{"role": "user", "content": prompt}], system)
+        if system is not None:
+            raise OptionError("`system` needs the chat template: leave out raw")
+        return self.text.encode(prompt)
+
+    def _run(
+        self,
+        prompts: ListLike[ListLike[int]],
+        sampling: Sampling,
+        n: int,
+        speculate: bool,
+        on_event: Callable[[Event], None],
+    ) -> list[Completion]:
+        engine = self._engine
+        answers: dict[int, _Answer] = {}
+        try:
+            for tokens in prompts:
+                seed = secrets.randbits(63) if sampling.seed is None else sampling.seed
+                for sample in range(n):
+                    text = StreamedText(self.text, sampling.stop)
+                    seq = engine.submit(tokens, sampling, seed=seed, sample=sample, text=text, speculate=speculate)
+                    answers[seq.id] = _Answer(seq, stats=engine.stats(seq.id))
+            while engine.has_work:
+                for event in engine.step():
+                    answers[event.seq_id].pieces.append(event.text)
+                    on_event(event)
+                self._tell_reading(answers)
+        finally:
+            for seq_id in answers:
+                engine.cancel(seq_id)
+        return [answer.completion() for answer in answers.values()]
+
+    def _tell_reading(self, answers: Mapping[int, _Answer]) -> None:
+        """Progress of long prompts, until every one has its first token."""
+        reading = [a.seq for a in answers.values() if a.seq.n_output == 0]
+        if self._progress is not None and reading:
+            done = sum(a.seq.n_cached if a.seq.n_output == 0 else a.seq.n_prompt for a in answers.values())
+            self._progress("reading the prompt", done, sum(a.seq.n_prompt for a in answers.values()))
+
+    def _on_step(self, record: StepRecord) -> None:
+        if self._model.switches_are_free:
+            self._cost.switch_s = 0.0
+        self._cost.observe(record.width, record.n_seqs, record.context, record.target_s)
+
+    def _policy(self, num_draft_tokens: int | None, tree_width: int) -> Policy:
+        if num_draft_tokens is not None or tree_width > 1:
+            depth = 4 if num_draft_tokens is None else num_draft_tokens
+            return Fixed(depth * tree_width, depth=depth, width=tree_width)
+        return CostDriven(self._cost, min_rows=self._model.min_rows)
+
+    def _measured(self, n_valid_ids: int) -> tuple[Exactness, StepCost]:
+        """Self-check and step times of this machine: from the file, or measured now (once)."""
+        saved = load_measurements(self.fingerprint)
+        if saved is not None:
+            return Exactness(**saved["exactness"]), StepCost.from_json(saved["cost"])
+        if self._progress is not None:
+            self._progress("checking that speculation cannot change text here", 0, 1)
+        exactness = check_exact(self._model, n_valid_ids)
+        self._model.max_rows = exactness.max_rows
+        cost = StepCost([w for w in _COST_WIDTHS if w <= exactness.max_rows])
+        calibrate(self._model, cost, progress=self._progress)
+        save_measurements(self.fingerprint, {"exactness": exactness.to_json(), "cost": cost.to_json()})
+        return exactness, cost
+
+
+def sampling_defaults(ir_dir: Path) -> dict[str, Any]:
+    """Sampling options of generation_config.json; greedy where it says nothing, or says do_sample is false."""
+    import json
+
+    path = ir_dir / "generation_config.json"
+    if not path.is_file():
+        return {}
+    try:
+        config = json.loads(path.read_text())
+    except ValueError as error:
+        raise ModelError(f"`{path}` is not JSON ({error}): pull or export the model again") from error
+    names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+    given = {name: config[name] for name in names if config.get(name) is not None}
+    if config.get("do_sample") is False:
+        given = {name: value for name, value in given.items() if name == "repetition_penalty"}
+    return given
+
+
+def _check_options(num_draft_tokens: int | None, tree_width: int, kv_cache_gb: float | None) -> None:
+    if num_draft_tokens is not None and num_draft_tokens < 0:
+        raise OptionError(
+            f"`num_draft_tokens` is {num_draft_tokens}: give 0 or more, or nothing to let the policy decide"
+        )
+    if tree_width < 1:
+        raise OptionError(f"`tree_width` is {tree_width}: give at least 1")
+    if kv_cache_gb is not None and kv_cache_gb <= 0:
+        raise OptionError(f"`kv_cache_gb` is {kv_cache_gb}: give a positive number")
