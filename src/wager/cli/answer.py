@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from wager.cli.console import write
+from wager.cli.console import Bars, write
 
 if TYPE_CHECKING:
     from wager.llm import LLM, Completion
@@ -13,14 +13,16 @@ if TYPE_CHECKING:
 
 
 class Answer:
-    """Collects the events of one answer, and shows its text as it comes if ``shown``."""
+    """Collects the events of one answer, and shows its text as it comes if ``shown``, in place of progress bars."""
 
-    def __init__(self, *, shown: bool) -> None:
+    def __init__(self, bars: Bars, *, shown: bool) -> None:
+        self.bars = bars
         self.shown = shown
         self.text = ""
         self.tokens: list[int] = []
 
     def __call__(self, event: Event) -> None:
+        self.bars.close()
         self.tokens += event.tokens
         self.text += event.text
         if self.shown and event.text:

@@ -51,7 +51,7 @@ def chat(
     """Talk with the model, turn by turn (/help for commands)."""
     given = locals()
     with Bars() as bars, closing(o.load(given, bars)) as llm:
-        talk = Talk(llm, o.sampling(llm, given), system)
+        talk = Talk(llm, o.sampling(llm, given), system, bars)
         talk.reset()
         if sys.stdin.isatty():
             say(f"{llm.info['model']} · {llm.info['exactness']} · /help for commands")
@@ -66,6 +66,7 @@ class Talk:
     llm: LLM
     sampling: Sampling
     system: str | None
+    bars: Bars
     messages: list[dict[str, str]] = field(default_factory=list)
     answers: list[Completion] = field(default_factory=list)
 
@@ -101,16 +102,17 @@ class Talk:
     def answer(self, line: str) -> None:
         """Stream one answer; Ctrl-C keeps what was said, an answer that cannot be given leaves no trace."""
         asked = [*self.messages, {"role": "user", "content": line}]
-        answer = Answer(shown=True)
+        answer, stopped = Answer(self.bars, shown=True), False
         try:
             self.answers.append(self.llm.chat_stream(asked, self.sampling, on_event=answer))
         except KeyboardInterrupt:
-            answer.end_line()
-            say("(stopped)")
+            stopped = True
         except PromptError as error:
             say(f"error: {error} (or /reset)")
             return
         answer.end_line()
+        if stopped:
+            say("(stopped)")
         self.messages = [*asked, {"role": "assistant", "content": answer.text}]
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from wager.cli.answer import Answer, to_json
-from wager.cli.console import print_json, say
+from wager.cli.console import Bars, print_json, say
 
 if TYPE_CHECKING:
     from wager.llm import LLM, Completion
@@ -35,13 +35,16 @@ class Comparison:
         return {"identical": self.identical, "speed_up": self.speed_up, **runs, "settings": settings}
 
 
-def compare(llm: LLM, prompt: str, sampling: Sampling, *, raw: bool, system: str | None, shown: bool) -> Comparison:
+def compare(
+    llm: LLM, prompt: str, sampling: Sampling, bars: Bars, *, raw: bool, system: str | None, shown: bool
+) -> Comparison:
     """Run plain, then speculative with the seed the plain run had; both stream if ``shown``."""
+    llm.warm_up()
     runs = []
     for speculate in (False, True):
         if shown:
             say("speculative:" if speculate else "plain:")
-        answer = Answer(shown=shown)
+        answer = Answer(bars, shown=shown)
         try:
             run = llm.stream(prompt, sampling, chat=not raw, system=system, speculate=speculate, on_event=answer)
         finally:

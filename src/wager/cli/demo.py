@@ -38,5 +38,5 @@ def demo(
         sampling = llm.sampling(temperature=0.0, max_tokens=max_tokens)
         if not as_json:
             say(f"prompt: {PROMPT}\n")
-        result = compare(llm, PROMPT, sampling, raw=False, system=None, shown=not as_json)
+        result = compare(llm, PROMPT, sampling, bars, raw=False, system=None, shown=not as_json)
         raise typer.Exit(report(result, sampling, llm, as_json=as_json))

@@ -57,9 +57,9 @@ def run(
     with Bars() as bars, closing(o.load(given, bars)) as llm:
         sampling = o.sampling(llm, given)
         if compare:
-            result = run_twice(llm, text, sampling, raw=raw, system=system, shown=not as_json)
+            result = run_twice(llm, text, sampling, bars, raw=raw, system=system, shown=not as_json)
             raise typer.Exit(report(result, sampling, llm, as_json=as_json))
-        _run(llm, text, sampling, raw=raw, system=system, as_json=as_json)
+        _run(llm, text, sampling, Answer(bars, shown=not as_json), raw=raw, system=system)
 
 
 def checked_prompt(text: str, system: str | None, *, raw: bool) -> str:
@@ -71,17 +71,16 @@ def checked_prompt(text: str, system: str | None, *, raw: bool) -> str:
     return text
 
 
-def _run(llm: LLM, prompt: str, sampling: Sampling, *, raw: bool, system: str | None, as_json: bool) -> None:
-    answer = Answer(shown=not as_json)
+def _run(llm: LLM, prompt: str, sampling: Sampling, answer: Answer, *, raw: bool, system: str | None) -> None:
     try:
         completion = llm.stream(prompt, sampling, chat=not raw, system=system, on_event=answer)
     except KeyboardInterrupt:
         answer.end_line()
-        if as_json:
+        if not answer.shown:
             print_json(answer.partial_json(sampling))
         raise
     answer.end_line()
-    if as_json:
-        print_json(to_json(completion, sampling, llm))
-    else:
+    if answer.shown:
         say(summary(completion, llm))
+    else:
+        print_json(to_json(completion, sampling, llm))

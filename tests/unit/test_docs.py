@@ -1,0 +1,39 @@
+"""The documents say what is there: links lead somewhere, commands and options exist, every number is defined."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from wager.cli import COMMANDS
+from wager.record import RunStats
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: p.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
+        assert (path.parent / target).exists(), f"{path.name} links to {target}"
+
+
+def test_commands_and_options_of_the_readme_exist() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for command, rest in re.findall(r"bin/wager (\w+)([^#\n]*)", text):
+        assert command in COMMANDS
+        known = typer.main.get_command(import_module(f"wager.cli.{command}").app)
+        names = {name for parameter in known.params for name in parameter.opts}
+        assert set(re.findall(r"(--[a-z-]+)", rest)) <= names
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    assert set(re.findall(r"\bmake ([a-z]+)", text)) - {"and"} <= targets
+
+
+def test_every_number_is_defined() -> None:
+    text = (ROOT / "docs" / "numbers.md").read_text(encoding="utf-8")
+    for name in RunStats().to_json():
+        assert f"`{name}`" in text, f"docs/numbers.md does not define {name}"
