@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from wager.errors import ModelError, PromptError, VocabularyError
 from wager.text import Detokenizer, StopStrings, StreamedText, Text, compare_vocabularies, incomplete_tail
 
+DATA = Path(__file__).parents[1] / "data"
 SPECIAL = [b"<s>", b"</s>"]
 PIECES = [
     *SPECIAL,
@@ -300,3 +301,40 @@ def test_byte_pieces_count_as_bytes() -> None:
 def test_a_folder_without_tokenizer_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="openvino_tokenizer"):
         Text(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def real() -> Text:
+    return Text(DATA / "tiny-llama")
+
+
+def test_a_real_tokenizer_streams_what_it_decodes(real: Text) -> None:
+    rng = np.random.default_rng(0)
+    sentence = real.encode("the 😀 sea 日本語 and é <|im_end|> \ufffd it's")
+    for ids in [sentence, *rng.integers(0, real.vocab_size + 3, (20, 120)).tolist()]:
+        for n in (len(ids), len(ids) // 2):
+            assert "".join(stream(real, ids[:n], [1] * n)) == real.finished(ids[:n])
+    assert real.finished(sentence) == "the 😀 sea 日本語 and é  \ufffd it's"
+
+
+def test_a_real_tokenizer_marks_the_conversation_once(real: Text) -> None:
+    ids = real.chat([{"role": "user", "content": "the sea"}], "be brief")
+    pieces = [real.token_text(token) for token in ids]
+    assert pieces[0] == "<|im_start|>"
+    assert pieces.count("<|im_start|>") == 3
+    assert real.token_text(next(iter(real.eos_ids))) in ("<|im_end|>", "<|endoftext|>")
+
+
+def test_real_vocabularies_in_another_order_are_refused(real: Text) -> None:
+    compare_vocabularies(real, Text(DATA / "tiny-llama-b"))
+    with pytest.raises(VocabularyError, match="tiny-qwen3"):
+        compare_vocabularies(real, Text(DATA / "tiny-qwen3"))
+
+
+def test_a_real_tokenizer_does_not_cut_silently(real: Text) -> None:
+    text = "sea " * 20_000
+    try:
+        ids = real.encode(text)
+    except PromptError:
+        return
+    assert real.decode(ids) == text

@@ -1,0 +1,44 @@
+"""Progress: plain lines without a terminal, bars with one, nothing in the way of the answer."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+from wager.cli.console import Bars
+
+
+def test_progress_without_a_terminal_is_two_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    with Bars() as bars:
+        for done in range(0, 101, 10):
+            bars("downloading x", done, 100)
+        bars("measuring", 0, 0)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert [line.split(":")[0] for line in err.splitlines()] == ["downloading x …", "downloading x", "measuring …"]
+
+
+@pytest.mark.parametrize("color", [False, True])
+def test_progress_on_a_terminal_draws_bars(color: bool) -> None:
+    script = """
+from wager.cli.console import Bars, say
+with Bars() as bars:
+    for done in range(0, 11): bars("downloading x", done, 10)
+    bars("reading", 1, 10); bars.close(); say("after")
+"""
+    main_end, child_end = pty.openpty()
+    env = {k: v for k, v in os.environ.items() if k != "NO_COLOR"} | {"TERM": "xterm-256color"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], stderr=child_end, env=env if color else env | {"NO_COLOR": "1"}, check=True
+    )
+    os.close(child_end)
+    seen = os.read(main_end, 100_000).decode()
+    os.close(main_end)
+    assert done.returncode == 0
+    assert "downloading x" in seen
+    assert seen.rstrip().endswith("after")
+    assert ("\x1b[38" in seen or "\x1b[3" in seen) == color
