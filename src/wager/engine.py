@@ -162,7 +162,8 @@ class Engine:
         proposed = self.drafter.propose(seqs, limits)
         for i, n, draft in zip(asked, rows, self.policy.cut(seqs, proposed), strict=True):
             # every branch of a tree feeds the pending tokens again: where that is too much, its first branch goes
-            drafts[i] = draft if tree_rows(draft, turns[i].n_new) <= n else first_branch(draft)
+            fits = self.model.tree_masks or tree_rows(draft, turns[i].n_new) <= n
+            drafts[i] = draft if fits else first_branch(draft)
         return drafts
 
     def _rows_for(self, turn: Turn, turns: ListLike[Turn]) -> int:
@@ -196,12 +197,13 @@ class Engine:
     def _try_reserve(self, turn: Turn, draft: Draft) -> _Round | None:
         seq = turn.seq
         stop = seq.n_cached + turn.n_new
-        branches = paths(draft)
-        start = first_row(seq.n_cached, stop, min(map(len, branches)), min_rows=self.model.min_rows)
+        n_shortest = min(map(len, paths(draft)))
+        start = first_row(seq.n_cached, stop, n_shortest, min_rows=self.model.min_rows)
+        feed = Feed(seq, start, stop, draft, masked=self.model.tree_masks)
+        branches = feed.branches
         n_rows = max(stop + len(branches[0]), start + self.model.min_rows)
         if not self.cache.reserve(seq.id, n_rows):
             return None
-        feed = Feed(seq, start, stop, draft)
         forks: list[Fork] = []
         for path in branches[1:]:
             fork = self.cache.fork(seq.id, start, stop + len(path))
@@ -265,7 +267,7 @@ class Engine:
             event = commit(
                 seq, tokens, rows, round_.run.text, eos_ids=self.eos_ids, context_length=self.model.context_length
             )
-            seq.n_cached = min(feed.stop + len(verdict.path), len(seq.tokens) - 1)
+            seq.n_cached = min(feed.stop + _n_in_place(feed, verdict), len(seq.tokens) - 1)
             self.cache.keep(seq.id, seq.tokens, seq.n_cached)
             round_.run.stats.observe(feed.draft, verdict, len(event.tokens))
             events.append(event)
@@ -274,8 +276,9 @@ class Engine:
     def _keep_branch(self, round_: _Round, verdict: Verdict | None) -> None:
         """Adopt the fork that holds the accepted path; release the others."""
         path = verdict.path if verdict is not None else ()
-        branches = paths(round_.feed.draft)
-        kept = next(i for i, branch in enumerate(branches) if branch[: len(path)] == path)
+        if not round_.slots.forks:
+            return
+        kept = next(i for i, branch in enumerate(round_.feed.branches) if branch[: len(path)] == path)
         for i, fork in enumerate(round_.slots.forks, start=1):
             if i == kept:
                 self.cache.adopt(round_.feed.seq.id, fork)
@@ -356,3 +359,10 @@ class Engine:
             self.drafter.forget(run.seq.id)
         if self.policy is not None:
             self.policy.forget(run.seq.id)
+
+
+def _n_in_place(feed: Feed, verdict: Verdict) -> int:
+    """Accepted nodes whose K/V lies where the committed tokens want it: under a mask only the leading ones do."""
+    if not feed.masked:
+        return len(verdict.path)
+    return next((i for i, node in enumerate(verdict.path) if node != i), len(verdict.path))

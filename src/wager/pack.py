@@ -6,6 +6,7 @@ from collections.abc import Sequence as ListLike
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from wager.cache import Fork
 from wager.types import EMPTY, I32, Batch, Draft, Sequence
@@ -13,12 +14,21 @@ from wager.types import EMPTY, I32, Batch, Draft, Sequence
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Feed:
-    """What one sequence feeds: tokens [start, stop), then the draft (only where stop is its last token)."""
+    """What one sequence feeds: tokens [start, stop), then the draft (only where stop is its last token).
+
+    ``masked``: a tree is fed once under a mask; otherwise every root-to-leaf path is a fork.
+    """
 
     seq: Sequence
     start: int
     stop: int
     draft: Draft = EMPTY
+    masked: bool = False
+
+    @property
+    def branches(self) -> list[tuple[int, ...]]:
+        """Nodes of every subsequence it feeds, the first on the sequence's own table."""
+        return [tuple(range(len(self.draft)))] if self.masked else paths(self.draft)
 
     @property
     def reaches_end(self) -> bool:
@@ -27,7 +37,7 @@ class Feed:
     @property
     def n_rows(self) -> int:
         """Rows it occupies: every branch feeds [start, stop) and its own nodes."""
-        return tree_rows(self.draft, self.stop - self.start)
+        return sum(self.stop - self.start + len(branch) for branch in self.branches)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,10 +122,11 @@ def _pack_feed(builder: _Builder, feed: Feed, slot: Slots, min_rows: int) -> I32
     committed = feed.seq.tokens[feed.start : feed.stop]
     tables = [slot.table, *(fork.table for fork in slot.forks)]
     node_rows = np.full(len(feed.draft) + 1, -1, np.int32)
-    for path, table in zip(paths(feed.draft), tables, strict=True):
+    mask = _tree_mask(feed.draft, len(committed)) if feed.masked and not feed.draft.is_chain else None
+    for path, table in zip(feed.branches, tables, strict=True):
         tokens = committed + [int(feed.draft.tokens[node]) for node in path]
         # a sequence of one token: its second row is padding, in the slot after it
-        base = builder.add(tokens + [0] * (min_rows - len(tokens)), feed.start, table)
+        base = builder.add(tokens + [0] * (min_rows - len(tokens)), feed.start, table, mask)
         last = base + len(committed) - 1
         if not feed.reaches_end:
             return None
@@ -125,6 +136,16 @@ def _pack_feed(builder: _Builder, feed: Feed, slot: Slots, min_rows: int) -> I32
             if node_rows[node + 1] < 0:
                 node_rows[node + 1] = builder.want(last + 1 + depth)
     return node_rows
+
+
+def _tree_mask(draft: Draft, n_committed: int) -> npt.NDArray[np.uint8]:
+    """(n, n) u8 over the fed rows: committed tokens see what is before them, a node its ancestors and itself."""
+    mask = np.tril(np.ones((n_committed + len(draft),) * 2, np.uint8))
+    for node, parent in enumerate(draft.parents):
+        row = n_committed + node
+        mask[row, n_committed:] = mask[n_committed + parent, n_committed:] if parent >= 0 else 0
+        mask[row, row] = 1
+    return mask
 
 
 class _Builder:
@@ -139,18 +160,26 @@ class _Builder:
         self.blocks: list[int] = []
         self.block_starts: list[int] = [0]
         self.rows: list[int] = []
+        self.masks: list[npt.NDArray[np.uint8] | None] = []
 
     @property
     def n_rows(self) -> int:
         return len(self.tokens)
 
-    def add(self, tokens: ListLike[int], past: int, table: ListLike[int]) -> int:
-        """Append a subsequence; returns the index of its first row."""
+    def add(
+        self,
+        tokens: ListLike[int],
+        past: int,
+        table: ListLike[int],
+        mask: npt.NDArray[np.uint8] | None = None,
+    ) -> int:
+        """Append a subsequence; returns the index of its first row. Under a mask a row's position is what it sees."""
         base, end = len(self.tokens), past + len(tokens)
         n_blocks = -(-end // self.block_size)
         assert len(table) >= n_blocks, f"{end} rows do not fit {len(table)} blocks of {self.block_size}"
         self.tokens.extend(tokens)
-        self.positions.extend(range(past, end))
+        self.positions.extend(range(past, end) if mask is None else (past + mask.sum(axis=1) - 1).tolist())
+        self.masks.append(mask)
         self.past.append(past)
         self.starts.append(len(self.tokens))
         self.blocks.extend(table[:n_blocks])
@@ -173,4 +202,5 @@ class _Builder:
             i32(self.blocks),
             i32(self.block_starts),
             np.array(self.rows, np.int64),
+            tuple(self.masks) if any(mask is not None for mask in self.masks) else None,
         )

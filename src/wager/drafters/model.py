@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from wager.cache import BlockPool, Fork
+from wager.commit import terminal_ids
 from wager.errors import OptionError
 from wager.pack import Feed, Slots, first_row, pack
 from wager.sampling import Noise, Scores, scores, top_indices
@@ -45,9 +46,12 @@ class ModelDrafter:
 
     name = "model"
 
-    def __init__(self, model: Model, *, n_valid_ids: int, label: str = "") -> None:
+    def __init__(
+        self, model: Model, *, n_valid_ids: int, eos_ids: frozenset[int] = frozenset(), label: str = ""
+    ) -> None:
         self._model = model
         self._n_valid = min(n_valid_ids, model.vocab_size)
+        self._eos_ids = eos_ids
         self.label = label
         n_pad = -(-model.width_for(model.max_rows) // model.block_size)
         self._pad_blocks = range(n_pad)
@@ -150,7 +154,12 @@ class ModelDrafter:
         """Extend every branch by one token a forward until its depth."""
         n_committed = {b.seq.id: len(b.seq.tokens) - 1 for b in branches}
         while True:
-            growing = [b for b in branches if len(b.seq.tokens) - n_committed[b.seq.id] < asked[b.seq.id].depth]
+            growing = [
+                b
+                for b in branches
+                if len(b.seq.tokens) - n_committed[b.seq.id] < asked[b.seq.id].depth
+                and b.seq.tokens[-1] not in terminal_ids(b.seq.sampling, self._eos_ids)
+            ]
             if not growing:
                 return
             start = time.perf_counter()
@@ -193,7 +202,8 @@ class ModelDrafter:
     def _arrivals(self, branch: _Branch, logits: F32, k: int) -> list[int]:
         """The k tokens that arrive first in the race after a branch, with the target's noise and options."""
         seq = branch.seq
-        x: Scores = scores(logits, seq.sampling, tokens=seq.tokens, n_prompt=seq.n_prompt)
+        banned = terminal_ids(seq.sampling, self._eos_ids)
+        x: Scores = scores(logits, seq.sampling, tokens=seq.tokens, n_prompt=seq.n_prompt, banned=banned)
         if seq.sampling.temperature > 0:
             noise = self._states[seq.id].noise
             x = x - np.log(noise.exponential(seq.n_output, vocab_size=len(x)))
@@ -231,4 +241,4 @@ def make(argument: str, target: Any) -> ModelDrafter:
         raise OptionError("`drafter` is 'model': name the draft model, model:PATH")
     ir_dir, model = load_model(argument, profile=target.profile, threads=target.threads, progress=target.progress)
     compare_vocabularies(target.text, Text(ir_dir))
-    return ModelDrafter(model, n_valid_ids=target.n_valid_ids, label=argument)
+    return ModelDrafter(model, n_valid_ids=target.n_valid_ids, eos_ids=target.text.eos_ids, label=argument)

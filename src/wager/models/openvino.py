@@ -74,6 +74,10 @@ class OpenVINOModel:
         return dict(self.profile.properties)
 
     @property
+    def tree_masks(self) -> bool:
+        return self.profile.masks
+
+    @property
     def switches_are_free(self) -> bool:
         """Whether every width that may have a compiled graph of its own has one."""
         return all(width in self._lanes for width in LANE_WIDTHS)

@@ -49,6 +49,7 @@ class ToyModel:
         self._noise = Noise(seed)
         self._scale = scale
         self.min_rows = min_rows
+        self.tree_masks = False
         self.max_rows = max_rows
         self._banned = list(banned)
         self._tokens = np.full((n_blocks, block_size), _UNWRITTEN, np.int64)
