@@ -14,14 +14,15 @@ from statistics import median
 
 from wager.types import JSON
 
-_RECENT = 15  # steps the median looks at: half of them may be disturbed
+_RECENT = 31  # steps the median looks at: half of them may be disturbed
 _STALE = 256  # steps after which a width's own measurements count half against the calibration times the present load
-_TRUST = 4.0  # the calibration counts as much as this many measured steps
+_TRUST = 8.0  # the calibration counts as much as this many measured steps
 
 
 @dataclass(slots=True)
 class _Measured:
     seconds: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
+    median_s: float = 0.0
     step: int = 0
 
 
@@ -67,8 +68,9 @@ class StepCost:
         group = _group(n_seqs)
         measured = self._measured.setdefault((width, group), _Measured())
         measured.seconds.append(seconds - self._slope[width] * context)
+        measured.median_s = median(measured.seconds)
         measured.step = self._n_steps
-        ratio = median(measured.seconds) / self._base[width]
+        ratio = measured.median_s / self._base[width]
         old = self._load.get(group, ratio)
         self._load[group] = old + (ratio - old) / 16
 
@@ -79,8 +81,7 @@ class StepCost:
     def calibrate(self, timings: Iterable[tuple[int, int, float]], *, switch_s: float = 0.0) -> None:
         """Take the table from measured (width, context, seconds) of single sequences; medians of the repeats.
 
-        A width that was not timed keeps its guess, scaled to the others. The time never falls with the context, and
-        never falls with the width: padding to the wider one is always allowed.
+        A width that was not timed keeps its guess, scaled to the others. The time never falls with the context.
         """
         cells: dict[tuple[int, int], list[float]] = {}
         for width, context, seconds in timings:
@@ -120,7 +121,7 @@ class StepCost:
         measured = self._measured.get((width, group))
         if measured is not None:
             weight = len(measured.seconds) * 0.5 ** ((self._n_steps - measured.step) / _STALE)
-            expected = (weight * median(measured.seconds) + _TRUST * expected) / (weight + _TRUST)
+            expected = (weight * measured.median_s + _TRUST * expected) / (weight + _TRUST)
         return expected + self._slope[width] * context
 
 

@@ -14,12 +14,13 @@ class Lookup:
     """Drafts from the sequence's own text, one suffix automaton a sequence, fed with committed tokens only.
 
     Drafts nothing for a match shorter than ``min_match``, else at most 1 + ``growth`` * match tokens; the match is the
-    draft's ``support``.
+    draft's ``support``. One matching token is enough by default: it is right one time in four, and a single draft
+    token is free, because every sequence feeds two rows anyway; the policy decides about more.
     """
 
     name = "lookup"
 
-    def __init__(self, *, min_match: int = 2, growth: int = 2) -> None:
+    def __init__(self, *, min_match: int = 1, growth: int = 2) -> None:
         assert min_match >= 1, min_match
         assert growth >= 0, growth
         self._min_match = min_match

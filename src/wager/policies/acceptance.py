@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import mul
 
-import numpy as np
-
-from wager.types import F64, Draft, Verdict
+from wager.types import Draft, Verdict
 
 _DEPTHS = 16  # deeper nodes are pooled
 _RANKS = 4  # later siblings are pooled
@@ -15,10 +15,10 @@ _RANKS = 4  # later siblings are pooled
 _PRIOR = (0.6, 0.25, 0.5, 0.65, 0.75, 0.85, 0.95)
 _DEEPER = 0.75  # first guess for a deeper node: its parent's chance of failing, times this (there it fell faster)
 _STRENGTH = 4.0  # a first guess weighs as much as this many trials
-_FORGET = 0.99  # weight of the past after each trial
+_FORGET = 0.995  # weight of the past after each trial
 _HALF_LIFE = 256.0  # rounds without a trial after which the past counts half, so that given-up depths are tried again
-_OWN_STRENGTH = 6.0  # a sequence's own record against the common table, in trials
-_OWN_FORGET = 0.97
+_OWN_STRENGTH = 8.0  # a sequence's own record against the common table, in trials
+_OWN_FORGET = 0.98
 
 
 def bucket(support: int) -> int:
@@ -58,49 +58,48 @@ class Acceptance:
         """Common conditional acceptance of the first child at depths 1 … ``depth``."""
         out: list[float] = []
         prior = _PRIOR[bucket(support)]
-        for level in range(1, depth + 1):
-            if level <= _DEPTHS + 1:
-                prior = self._mean((name, bucket(support), 0, level), prior)
-            out.append(prior)
-            prior = 1 - (1 - prior) * _DEEPER if level <= _DEPTHS else prior
-        return out
+        for level in range(1, min(depth, _DEPTHS + 1) + 1):
+            mean = self._mean((name, bucket(support), 0, level), prior)
+            out.append(mean)
+            prior = 1 - (1 - mean) * _DEEPER
+        return out + out[-1:] * (depth - len(out))
 
-    def values(self, name: str, seq_id: int, draft: Draft) -> F64:
+    def values(self, name: str, seq_id: int, draft: Draft) -> list[float]:
         """(n,) probability that each node is accepted: the product of the chances on its path."""
-        values = np.ones(len(draft))
-        for i, chance in enumerate(self._conditional(name, draft)):
-            parent = int(draft.parents[i])
-            values[i] = (values[parent] if parent >= 0 else 1.0) * self._shift(seq_id, chance)
+        chances = self._conditional(name, draft)
+        shift = self._shift(seq_id)
+        values: list[float] = []
+        for chance, parent in zip(chances, draft.parents.tolist(), strict=True):
+            values.append((values[parent] if parent >= 0 else 1.0) * _scaled(chance, shift))
         return values
 
     def chain_values(self, name: str, seq_id: int, depth: int) -> list[float]:
         """Values of a chain not drafted yet, with the support that the sequence's last draft had."""
         own = self._own.get(seq_id)
-        value, values = 1.0, []
-        for chance in self.chances(name, own.support if own else 0, depth):
-            value *= self._shift(seq_id, chance)
-            values.append(value)
-        return values
+        shift = self._shift(seq_id)
+        chances = self.chances(name, own.support if own else 0, depth)
+        return list(accumulate((_scaled(chance, shift) for chance in chances), mul))
 
     def observe(self, name: str, seq_id: int, draft: Draft, verdict: Verdict) -> None:
         """Every node whose parent was reached was tried; those on the path were hit."""
         if len(draft) == 0:
             return
         chances = self._conditional(name, draft)
-        ranks, depths = _ranks(draft), _depths(draft)
+        depths, ranks = places(draft)
         own = self._own.setdefault(seq_id, _Own())
         own.support = draft.support
         path = set(verdict.path)
         for i, parent in enumerate(draft.parents.tolist()):
             if parent >= 0 and parent not in path:
                 continue
+            hit = i in path
             key = (name, bucket(draft.support), min(ranks[i], _RANKS - 1), min(depths[i], _DEPTHS + 1))
             count = self._counts.setdefault(key, _Count(round=self._round))
             weight = self._aged(count) * _FORGET
-            count.hits, count.trials = count.hits * weight + (i in path), count.trials * weight + 1
+            count.hits, count.trials = count.hits * weight + hit, count.trials * weight + 1
             count.round = self._round
             own.trials = own.trials * _OWN_FORGET + 1
-            own.hits = own.hits * _OWN_FORGET + (i in path)
+            own.hits = own.hits * _OWN_FORGET + hit
             own.expected = own.expected * _OWN_FORGET + chances[i]
 
     def next_round(self) -> None:
@@ -110,51 +109,49 @@ class Acceptance:
         self._own.pop(seq_id, None)
 
     def _conditional(self, name: str, draft: Draft) -> list[float]:
-        depths, ranks = _depths(draft), _ranks(draft)
-        first = self.chances(name, draft.support, max(depths, default=0))
-        out = []
-        for depth, rank in zip(depths, ranks, strict=True):
-            chance = first[depth - 1]
-            for r in range(1, min(rank, _RANKS - 1) + 1):
-                # A sibling wins only where the earlier ones lost: guess an equal share of what they left.
-                left = (name, bucket(draft.support), r, min(depth, _DEPTHS + 1))
-                chance = self._mean(left, (1 - chance) * chance)
-            out.append(chance)
-        return out
+        depths, ranks = places(draft)
+        chances = self.chances(name, draft.support, max(depths, default=0))
+        return [self._of_rank(name, draft.support, d, r, chances[d - 1]) for d, r in zip(depths, ranks, strict=True)]
+
+    def _of_rank(self, name: str, support: int, depth: int, rank: int, chance: float) -> float:
+        """A sibling wins only where the earlier ones lost: guess an equal share of what they left."""
+        for r in range(1, min(rank, _RANKS - 1) + 1):
+            chance = self._mean((name, bucket(support), r, min(depth, _DEPTHS + 1)), (1 - chance) * chance)
+        return chance
 
     def _mean(self, key: tuple[str, int, int, int], prior: float) -> float:
         count = self._counts.get(key)
         if count is None:
             return prior
         weight = self._aged(count)
-        return (count.hits * weight + _STRENGTH * prior) / (count.trials * weight + _STRENGTH)
+        mean = (count.hits * weight + _STRENGTH * prior) / (count.trials * weight + _STRENGTH)
+        return min(mean, 1.0)  # rounding: values must not rise along a path
 
     def _aged(self, count: _Count) -> float:
         return float(0.5 ** ((self._round - count.round) / _HALF_LIFE))
 
-    def _shift(self, seq_id: int, chance: float) -> float:
-        """The common chance, its odds scaled by how the sequence's hits and misses depart from the expected ones."""
+    def _shift(self, seq_id: int) -> float:
+        """Factor on the odds of acceptance: how the sequence's hits and misses depart from the expected ones."""
         own = self._own.get(seq_id)
         if own is None:
-            return chance
-        k = _OWN_STRENGTH
-        hits = (own.hits + k) / (own.expected + k)
-        misses = (own.trials - own.hits + k) / (own.trials - own.expected + k)
-        odds = hits / misses * chance / max(1 - chance, 1e-9)
-        return odds / (1 + odds)
+            return 1.0
+        hits = (own.hits + _OWN_STRENGTH) / (own.expected + _OWN_STRENGTH)
+        misses = (own.trials - own.hits + _OWN_STRENGTH) / (own.trials - own.expected + _OWN_STRENGTH)
+        return hits / misses
 
 
-def _depths(draft: Draft) -> list[int]:
+def _scaled(chance: float, shift: float) -> float:
+    odds = shift * chance
+    return odds / (odds + max(1 - chance, 0.0))
+
+
+def places(draft: Draft) -> tuple[list[int], list[int]]:
+    """Depth (from 1) and rank among its siblings (from 0) of each node."""
     depths: list[int] = []
+    ranks: list[int] = []
+    n_children: dict[int, int] = {}
     for parent in draft.parents.tolist():
         depths.append(1 + (depths[parent] if parent >= 0 else 0))
-    return depths
-
-
-def _ranks(draft: Draft) -> list[int]:
-    seen: dict[int, int] = {}
-    ranks = []
-    for parent in draft.parents.tolist():
-        ranks.append(seen.get(parent, 0))
-        seen[parent] = ranks[-1] + 1
-    return ranks
+        ranks.append(n_children.get(parent, 0))
+        n_children[parent] = ranks[-1] + 1
+    return depths, ranks

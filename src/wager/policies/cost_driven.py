@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence as ListLike
-
-import numpy as np
 
 from wager.cost import StepCost
 from wager.policies.acceptance import Acceptance
 from wager.policies.allocate import Kept, fill, prune
-from wager.types import F64, Draft, Drafter, Limits, Sequence, Verdict, chain
+from wager.types import Draft, Drafter, Limits, Sequence, Verdict, chain
 
 _RATE_MEMORY = 0.95
 _CHEAP = 0.02  # a drafter below this share of a plain step is always asked: the rows decide, not the drafting
@@ -76,15 +75,19 @@ class CostDriven:
     def forget(self, seq_id: int) -> None:
         self.acceptance.forget(seq_id)
 
-    def _options(self, drafts: ListLike[Draft], values: ListLike[F64], floor: float = 0.0) -> dict[int, Kept]:
-        """By held width: the best nodes for it. Ends with the first width that takes every node."""
-        options: dict[int, Kept] = {}
+    def _options(
+        self, drafts: ListLike[Draft], values: ListLike[ListLike[float]], floor: float = 0.0
+    ) -> dict[int, Kept]:
+        """By held width: the best nodes for it, up to the first width that takes every node."""
         least = self.cost.width_for(self._min_rows * len(drafts))
-        for width in [least, *(w for w in self.cost.widths if w > least)]:
-            kept = fill(drafts, values, width=width, min_rows=self._min_rows, forks=self._forks, floor=floor)
-            used = self.cost.width_for(kept.n_rows)
-            if used == width or not options:
+        widths = [least, *(w for w in self.cost.widths if w > least)]
+        options: dict[int, Kept] = {}
+        n_nodes = sum(map(len, drafts))
+        for width, kept in fill(drafts, values, widths, min_rows=self._min_rows, forks=self._forks, floor=floor):
+            if not options or self.cost.width_for(kept.n_rows) == width:
                 options[width] = kept
+            if sum(map(len, kept.nodes)) == n_nodes:
+                break
         return options
 
     def _settle(self, n_seqs: int, tokens: dict[int, float], times: dict[int, float]) -> int:
@@ -96,7 +99,7 @@ class CostDriven:
         best = min(work, key=lambda w: (work[w] + switch * (w != self._last_width), w))
         least = min(work.values())
         everything = set(work) | set(self._work)
-        self._work = {w: min(work.get(w, np.inf), least + switch) - least for w in everything}
+        self._work = {w: min(work.get(w, math.inf), least + switch) - least for w in everything}
         self._last_width = best
         return best
 
@@ -113,7 +116,7 @@ class CostDriven:
     def _worth_drafting(self, seqs: ListLike[Sequence], drafter: Drafter, most: int) -> list[int]:
         """Draft lengths for a drafter whose own time counts, as if every draft were a chain."""
         drafts = [chain([0] * most) for _ in seqs]
-        values = [np.asarray(self.acceptance.chain_values(drafter.name, seq.id, most)) for seq in seqs]
+        values = [self.acceptance.chain_values(drafter.name, seq.id, most) for seq in seqs]
         per_token = drafter.seconds(most) / most
         plain_s = self.cost.predict(self._min_rows * len(seqs), len(seqs), _context(seqs))
         options = self._options(drafts, values, per_token * self._rate(len(seqs), {0: len(seqs)}, {0: plain_s}))
