@@ -9,6 +9,7 @@ import pytest
 from engine_tools import RandomTrees, V, prompts, run, toy, trees
 from wager.drafters.lookup import Lookup
 from wager.drafters.model import ModelDrafter
+from wager.engine import Engine
 from wager.policies import Fixed
 from wager.types import Sampling
 
@@ -93,12 +94,17 @@ def test_trees_with_little_room(plain, model_options):
         assert run(model, SAMPLINGS["sampled"], after_step=after_step, **options).tokens == plain["sampled"]
 
 
-def test_memory_that_is_too_small_for_all_evicts_and_finishes(plain):
+def test_memory_that_is_too_small_for_all_evicts_and_finishes(monkeypatch):
     evicted = []
-    model = toy(n_blocks=42, max_rows=64)
-    engine_steps = run(model, SAMPLINGS["sampled"], after_step=lambda e, s: evicted.append(e.cache.n_free))
-    assert engine_steps.tokens == plain["sampled"]
-    assert min(evicted) <= 2
+    evict = Engine.evict
+    monkeypatch.setattr(Engine, "evict", lambda engine, seq_id: (evicted.append(seq_id), evict(engine, seq_id)))
+    sampling = Sampling(temperature=0.8, max_tokens=40, ignore_eos=True)
+    expected = run(toy(), sampling).tokens
+    assert not evicted
+    small = toy(n_blocks=42)
+    assert run(small, sampling).tokens == expected
+    assert evicted
+    assert run(small, sampling, **drafter_named("random trees", small)).tokens == expected
 
 
 def test_a_solo_run_equals_its_run_in_a_batch():
@@ -107,8 +113,6 @@ def test_a_solo_run_equals_its_run_in_a_batch():
     together = run(toy(), sampling, batch=batch).tokens
     # seeds are the positions in the batch, so each solo run keeps its own
     for i, prompt in enumerate(batch):
-        from wager.engine import Engine
-
         engine = Engine(toy(), eos_ids=(3,))
         seq = engine.submit(prompt, sampling, seed=i)
         while engine.has_work:
