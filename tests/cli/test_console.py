@@ -17,6 +17,8 @@ def test_progress_without_a_terminal_is_two_lines(capsys: pytest.CaptureFixture[
         for done in range(0, 101, 10):
             bars("downloading x", done, 100)
         bars("measuring", 0, 0)
+        bars("reading the prompt", 64, 128)
+        bars("reading the prompt", 128, 128)
     out, err = capsys.readouterr()
     assert out == ""
     assert [line.split(":")[0] for line in err.splitlines()] == ["downloading x …", "downloading x", "measuring …"]
@@ -28,7 +30,7 @@ def test_progress_on_a_terminal_draws_bars(color: bool) -> None:
 from wager.cli.console import Bars, say
 with Bars() as bars:
     for done in range(0, 11): bars("downloading x", done, 10)
-    bars("reading", 1, 10); bars.close(); say("after")
+    bars("reading", 0, 10); bars("reading", 1, 10); bars.close(); say("after")
 """
     main_end, child_end = pty.openpty()
     env = {k: v for k, v in os.environ.items() if k != "NO_COLOR"} | {"TERM": "xterm-256color"}
@@ -42,3 +44,12 @@ with Bars() as bars:
     assert "downloading x" in seen
     assert seen.rstrip().endswith("after")
     assert ("\x1b[38" in seen or "\x1b[3" in seen) == color
+
+
+def test_long_work_under_way_is_shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter([0.0, 0.5, 1.5, 2.0])
+    monkeypatch.setattr("wager.cli.console.time.monotonic", lambda: next(now))
+    bars = Bars()
+    for done in (1, 2, 3, 4):
+        bars("reading the prompt", done, 4)
+    assert capsys.readouterr().err == "reading the prompt …\nreading the prompt: done in 2.0 s\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,9 +17,11 @@ def test_text_goes_to_stdout_and_the_summary_to_stderr(wager: Wager, llm: Any) -
     result = wager("run", "Hello")
     assert (result.code, result.out) == (0, "one two three \n")
     assert result.err.count("\n") == 1
-    for part in ("3 tokens (length)", "1.50 per forward", "50% of 2", "seed 99", "bit-identical"):
+    for part in ("3 tokens (length)", "1.50 per forward", "50% of 2", "bit-identical"):
         assert part in result.err
-    assert llm.made[-1].calls[0]["prompt"] == "Hello"
+    call = llm.made[-1].calls[0]
+    assert call["prompt"] == "Hello"
+    assert f"seed {call['sampling'].seed}" in result.err
     assert llm.made[-1].closed
 
 
@@ -36,7 +39,10 @@ def test_every_sampling_option_reaches_the_engine(wager: Wager, llm: Any) -> Non
 
 def test_options_not_given_leave_the_models_own(wager: Wager, llm: Any) -> None:
     wager("run", "x")
-    assert llm.made[-1].calls[0]["sampling"] == llm.made[-1].sampling()
+    wager("run", "x")
+    first, second = (made.calls[0]["sampling"] for made in llm.made)
+    assert replace(first, seed=None) == llm.made[-1].sampling()
+    assert first.seed != second.seed
 
 
 def test_every_model_option_reaches_the_engine(wager: Wager, llm: Any) -> None:
@@ -141,7 +147,7 @@ def test_compare_runs_both_with_one_seed(wager: Wager, llm: Any, as_json: bool) 
     assert result.code == 0
     calls = llm.made[-1].calls
     assert [c["speculate"] for c in calls] == [False, True]
-    assert calls[1]["sampling"].seed == 99
+    assert calls[1]["sampling"].seed == calls[0]["sampling"].seed is not None
     if as_json:
         found = json.loads(result.out)
         assert (found["identical"], found["speed_up"]) == (True, 2.0)
@@ -177,6 +183,7 @@ def test_ctrl_c_keeps_what_was_generated(wager: Wager, llm: Any, as_json: bool) 
     if as_json:
         found = json.loads(result.out)
         assert (found["text"], found["tokens"], found["finish"]) == ("one two ", [1, 2], "cancelled")
+        assert found["seed"] == llm.made[-1].calls[0]["sampling"].seed
     else:
         assert result.out == "one two \n"
     assert llm.made[-1].closed

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 
+_QUIET_S = 1.0
+
+
 def say(line: str) -> None:
     """One line on stderr: everything that is not the answer."""
     print(line, file=sys.stderr, flush=True)
@@ -55,6 +58,7 @@ def megabytes(n_bytes: float) -> str:
 class Bars:
     """Progress by label, as ``(label, done, total)``, total 0 if unknown: bars on a terminal, else plain lines.
 
+    Work first heard of when it is under way already (a prompt after its first chunk) is shown only if it takes long.
     Used as a context manager; ``close`` takes the bars away before the answer starts.
     """
 
@@ -63,6 +67,8 @@ class Bars:
         self._progress: Progress | None = None
         self._tasks: dict[str, TaskID] = {}
         self._started: dict[str, float] = {}
+        self._quiet: dict[str, float] = {}
+        self._said: set[str] = set()
 
     def __enter__(self) -> Bars:
         return self
@@ -71,16 +77,25 @@ class Bars:
         self.close()
 
     def __call__(self, label: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if label not in self._started:
+            self._started[label] = now
+            self._quiet[label] = _QUIET_S if done > 0 else 0.0
+        took = now - self._started[label]
+        if took < self._quiet[label]:
+            return
+        ended = 0 < total <= done
         if self._live:
             self._draw(label, done, total)
-        elif label not in self._started:
-            self._started[label] = time.monotonic()
+        elif label not in self._said:
+            self._said.add(label)
             say(f"{label} …")
-        if 0 < total <= done and label in self._started:
-            took = time.monotonic() - self._started.pop(label)
+        if ended:
             if not self._live:
                 say(f"{label}: done in {took:.1f} s")
-            elif not self._started:
+            del self._started[label]
+            self._said.discard(label)
+            if not self._started:
                 self.close()
 
     def _draw(self, label: str, done: int, total: int) -> None:
@@ -93,10 +108,9 @@ class Bars:
             self._progress.start()
         if label not in self._tasks:
             self._tasks[label] = self._progress.add_task(label, total=total or None)
-        self._started.setdefault(label, time.monotonic())
         self._progress.update(self._tasks[label], completed=done, total=total or None)
 
     def close(self) -> None:
         if self._progress is not None:
             self._progress.stop()
-        self._progress, self._tasks, self._started = None, {}, {}
+        self._progress, self._tasks, self._started, self._said = None, {}, {}, set()

@@ -1,4 +1,4 @@
-"""`wager demo`: what speculation gains on a text that repeats its source, and that it changes nothing."""
+"""`wager demo`: what speculation gains on an answer that stays close to its source, and that it changes nothing."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from wager.cli.console import Bars, say
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
-PARAGRAPH = (
-    "The lighthouse on the northern cape was biult in 1871, after three merchant ships were lost on the rocks in a "
-    "single winter. Its lamp burned whale oil at first, then kerosene, and since 1926 it has run on electricity. The "
-    "keeper lived in a small stone house beside the tower with his family, kept a log of every ship that passed, and "
-    "recieved supplies by boat once a month. Today the light is automatic, but the log books are still kept in the "
-    "house, which is open to visitors from May to September."
+NOTICE = (
+    "The harbour museum opens from Tuesday to Sunday, 10 am to 5 pm. Tickets cost 6 euros for adults and 2 euros for "
+    "children. Guided tours start at 11 am and 3 pm and take about an hour. The old lightship at pier 4 can be visited "
+    "in summer only. Dogs are welcome in the garden but not in the exhibition. The café on the first floor serves "
+    "breakfast until noon and has the best view over the docks."
 )
-PROMPT = f"Correct the spelling mistakes in this text and write out the whole corrected text:\n\n{PARAGRAPH}"
+PROMPT = f"Write this information as a list with one bullet point per sentence:\n\n{NOTICE}"
 
 
 @app.command()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -56,6 +58,8 @@ def run(
     text = checked_prompt(read_prompt(prompt), system, raw=raw)
     with Bars() as bars, closing(o.load(given, bars)) as llm:
         sampling = o.sampling(llm, given)
+        if sampling.seed is None:  # drawn here, so that an interrupted answer can be had again too
+            sampling = replace(sampling, seed=secrets.randbits(63))
         if compare:
             result = run_twice(llm, text, sampling, bars, raw=raw, system=system, shown=not as_json)
             raise typer.Exit(report(result, sampling, llm, as_json=as_json))
