@@ -27,6 +27,8 @@ def paged_attention(model: ov.Model, *, masks: bool = True) -> int:
     """
     from openvino._offline_transformations import paged_attention_transformation
 
+    if not model.get_variables():  # not stateful: nothing to page
+        return 0
     paged_attention_transformation(model, False, False, False, False, False, False, masks)
     return sum(node.get_type_name() == "PagedAttentionExtension" for node in model.get_ops())
 

@@ -24,13 +24,16 @@ _SWITCHES_PER_LANE = 150  # compiling a lane takes about as long as this many sw
 
 
 class OpenVINOModel:
-    """``types.Model`` over an IR folder. Raises ModelError where the folder cannot be read as a language model."""
+    """``types.Model`` over an IR folder, its profile by name or made to measure.
+
+    Raises ModelError where the folder cannot be read as a language model, CapacityError where K/V memory is too small.
+    """
 
     def __init__(
         self,
         ir_dir: Path,
         *,
-        profile: str = "fast",
+        profile: str | Profile = "fast",
         threads: int | None = None,
         kv_cache_bytes: int | None = None,
         context_length: int = 1 << 20,
@@ -38,7 +41,10 @@ class OpenVINOModel:
         self._core = ov.Core()
         self._graph = read_graph(self._core, ir_dir)
         self.passes: dict[str, int] = {"merge_products": graph.merge_products(self._graph)}
-        self.profile: Profile = profile_named(profile, threads=threads, weights_group=graph.weights_group(self._graph))
+        group = graph.weights_group(self._graph)
+        if isinstance(profile, str):
+            profile = profile_named(profile, threads=threads, weights_group=group)
+        self.profile = profile
         self.passes["paged_attention"] = graph.paged_attention(self._graph, masks=self.profile.masks)
         self.passes["logits_for_rows"] = graph.logits_for_rows(self._graph)
         if not self.passes["paged_attention"]:
