@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import mul
@@ -13,11 +14,13 @@ _RANKS = 4  # later siblings are pooled
 # First guesses by support (0, 1, 2, 3-4, 5-8, 9-16, more): look-up on greedy answers of a 135M model to 42 prompts
 # of six tasks gave .23 .52 .68 .79 .89 .98 from support 1 on.
 _PRIOR = (0.6, 0.25, 0.5, 0.65, 0.75, 0.85, 0.95)
-_DEEPER = 0.75  # first guess for a deeper node: its parent's chance of failing, times this (there it fell faster)
-_STRENGTH = 4.0  # a first guess weighs as much as this many trials
+_DEEPER = (
+    0.25  # first guess at depth d + 1: what could fail at d, less this share over the root of d; hopeful on purpose
+)
+_STRENGTH = 8.0  # a first guess weighs as much as this many trials
 _FORGET = 0.995  # weight of the past after each trial
-_HALF_LIFE = 256.0  # rounds without a trial after which the past counts half, so that given-up depths are tried again
-_OWN_STRENGTH = 8.0  # a sequence's own record against the common table, in trials
+_HALF_LIFE = 128.0  # rounds without a trial after which the past counts half, so that given-up depths are tried again
+_OWN_STRENGTH = 16.0  # a sequence's own record against the common table, in trials
 _OWN_FORGET = 0.98
 
 
@@ -61,7 +64,7 @@ class Acceptance:
         for level in range(1, min(depth, _DEPTHS + 1) + 1):
             mean = self._mean((name, bucket(support), 0, level), prior)
             out.append(mean)
-            prior = 1 - (1 - mean) * _DEEPER
+            prior = 1 - (1 - mean) * (1 - _DEEPER / math.sqrt(level))
         return out + out[-1:] * (depth - len(out))
 
     def values(self, name: str, seq_id: int, draft: Draft) -> list[float]:

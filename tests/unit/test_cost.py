@@ -1,0 +1,96 @@
+"""The time of a forward: table, calibration, and learning from noisy steps."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from wager.cost import StepCost
+
+CURVE = {2: 0.013, 4: 0.018, 8: 0.031, 16: 0.046}
+
+
+def _calibrated(slope: float = 0.0, switch_s: float = 0.0) -> StepCost:
+    cost = StepCost(CURVE)
+    cost.calibrate([(w, c, CURVE[w] + slope * c) for w, c in cost.calibration_plan()], switch_s=switch_s)
+    return cost
+
+
+def test_before_calibration_it_is_a_guess_and_says_so() -> None:
+    cost = StepCost([2, 8])
+    assert not cost.calibrated
+    assert 0 < cost.predict(2, 1, 0) < cost.predict(8, 1, 0)
+
+
+def test_rows_are_padded_to_the_next_width() -> None:
+    cost = _calibrated()
+    assert [cost.width_for(n) for n in (1, 2, 3, 8, 9, 16, 17, 99)] == [2, 2, 4, 8, 16, 16, 17, 99]
+    assert cost.predict(5, 1, 0) == cost.predict(8, 1, 0) == pytest.approx(0.031)
+
+
+def test_beyond_the_widest_it_goes_on_in_a_line() -> None:
+    assert _calibrated().predict(32, 1, 0) == pytest.approx(0.046 + 16 * 0.015 / 8)
+
+
+def test_calibration_takes_medians_and_the_slope_in_the_context() -> None:
+    cost = StepCost(CURVE)
+    timings = [(w, c, CURVE[w] + 2e-6 * c) for w, c in cost.calibration_plan(contexts=(16, 1024), n_repeats=5)]
+    timings[0] = (*timings[0][:2], 9.0)
+    cost.calibrate(timings)
+    assert cost.calibrated
+    assert cost.predict(4, 1, 4000) == pytest.approx(0.018 + 0.008)
+
+
+def test_a_width_that_was_not_timed_is_scaled_with_the_others() -> None:
+    cost = StepCost([2, 4, 8])
+    guess = cost.predict(4, 1, 0) / cost.predict(2, 1, 0)
+    cost.calibrate([(2, 16, 0.1), (8, 16, 0.1 * cost.predict(8, 1, 0) / cost.predict(2, 1, 0))])
+    assert cost.predict(4, 1, 0) / cost.predict(2, 1, 0) == pytest.approx(guess)
+
+
+def test_steps_correct_a_wrong_calibration_in_spite_of_outliers() -> None:
+    rng = np.random.default_rng(0)
+    cost = _calibrated()
+    for _ in range(60):
+        cost.observe(8, 1, 100, 0.05 * (1 + 0.05 * rng.normal()) * (3 if rng.random() < 0.2 else 1))
+    assert cost.predict(8, 1, 100) == pytest.approx(0.05, rel=0.1)
+
+
+def test_a_busy_machine_slows_every_width() -> None:
+    cost = _calibrated()
+    for _ in range(100):
+        cost.observe(4, 1, 0, 2 * CURVE[4])
+    assert cost.predict(16, 1, 0) == pytest.approx(2 * CURVE[16], rel=0.1)
+    assert cost.predict(16, 4, 0) == pytest.approx(CURVE[16])  # batches are told apart
+
+
+def test_old_measurements_fade() -> None:
+    cost = _calibrated()
+    for _ in range(40):
+        cost.observe(8, 1, 0, 0.09)
+    for _ in range(3000):
+        cost.observe(2, 1, 0, CURVE[2])
+    assert cost.predict(8, 1, 0) == pytest.approx(CURVE[8], rel=0.05)
+
+
+def test_prompt_reading_is_not_a_held_width() -> None:
+    cost = _calibrated()
+    cost.observe(512, 1, 0, 5.0)
+    assert cost.predict(16, 1, 0) == pytest.approx(CURVE[16])
+
+
+def test_json_round_trip() -> None:
+    cost = _calibrated(slope=1e-6, switch_s=0.005)
+    again = StepCost.from_json(json.loads(json.dumps(cost.to_json())))
+    assert again.calibrated
+    assert again.switch_s == 0.005
+    assert again.widths == cost.widths
+    assert all(again.predict(w, 1, 777) == cost.predict(w, 1, 777) for w in cost.widths)
+
+
+@pytest.mark.parametrize("widths", [[], [4, 2], [2, 2]])
+def test_widths_ascend(widths: list[int]) -> None:
+    with pytest.raises(AssertionError):
+        StepCost(widths)
