@@ -14,9 +14,8 @@ _RANKS = 4  # later siblings are pooled
 # First guesses by support (0, 1, 2, 3-4, 5-8, 9-16, more): look-up on greedy answers of a 135M model to 42 prompts
 # of six tasks gave .23 .52 .68 .79 .89 .98 from support 1 on.
 _PRIOR = (0.6, 0.25, 0.5, 0.65, 0.75, 0.85, 0.95)
-_DEEPER = (
-    0.25  # first guess at depth d + 1: what could fail at d, less this share over the root of d; hopeful on purpose
-)
+# First guess at depth d + 1: what could fail at d, less this share / root of d. Hopeful, so that depth is tried.
+_DEEPER = 0.25
 _STRENGTH = 8.0  # a first guess weighs as much as this many trials
 _FORGET = 0.995  # weight of the past after each trial
 _HALF_LIFE = 128.0  # rounds without a trial after which the past counts half, so that given-up depths are tried again
