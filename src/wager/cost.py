@@ -44,6 +44,7 @@ class StepCost:
         self._measured: dict[tuple[int, int], _Measured] = {}
         self._load: dict[int, float] = {}  # measured over calibrated, per number of sequences
         self._n_steps = 0
+        self._last_width = 0
 
     def width_for(self, n_rows: int) -> int:
         """The held width that ``n_rows`` are padded to; more rows than the widest stay as they are."""
@@ -61,7 +62,13 @@ class StepCost:
         return widest + max(per_row, 0.0) * (width - self.widths[-1])
 
     def observe(self, width: int, n_seqs: int, context: int, seconds: float) -> None:
-        """One forward was measured. Widths that are not held (prompt reading) tell nothing about the table."""
+        """One forward was measured, preparing another width than the last one's included.
+
+        Widths that are not held (prompt reading) tell nothing about the table.
+        """
+        if width != self._last_width and self._last_width:
+            seconds = max(seconds - self.switch_s, 0.5 * seconds)
+        self._last_width = width
         if width not in self._base:
             return
         self._n_steps += 1

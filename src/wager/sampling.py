@@ -260,6 +260,22 @@ def choose(x: Scores, noise: Noise, position: int, temperature: float) -> int:
     return token
 
 
+def arrivals(x: Scores, noise: Noise, position: int, temperature: float, k: int) -> I64:
+    """The (at most k) tokens that come first in the race of an output position, the winner of ``choose`` first.
+
+    Shared with the target's noise they are a draft without replacement: the best k guesses of what it will choose.
+    """
+    if k == 1:
+        return np.array([choose(x, noise, position, temperature)], np.int64)
+    alive = np.flatnonzero(x > -np.inf)
+    if len(alive) == 0:
+        raise _nothing_left()
+    values = x[alive]
+    if temperature > 0:
+        values = values - np.log(noise.exponential(position, alive))
+    return alive[top_indices(values, k)]
+
+
 def _race(x: Scores, noise: Noise, position: int) -> int:
     """``race_plainly`` at a fraction of its cost: E = -log u >= 1 - u bounds every entry from above with one float32
     logarithm, and the few entries that the bound cannot rule out are computed exactly.

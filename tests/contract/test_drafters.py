@@ -64,5 +64,5 @@ def test_bad_drafts_are_caught(draft: Draft, limit: Limits) -> None:
 
 @pytest.mark.parametrize("spec", ["look-up", "", "lookup:5", "none:x"])
 def test_unknown_names_and_arguments_are_refused(spec: str) -> None:
-    with pytest.raises(OptionError, match="`draft`"):
+    with pytest.raises(OptionError, match="`drafter` is"):
         make_drafter(spec, None)

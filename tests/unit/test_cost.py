@@ -66,6 +66,14 @@ def test_a_busy_machine_slows_every_width() -> None:
     assert cost.predict(16, 4, 0) == pytest.approx(CURVE[16])  # batches are told apart
 
 
+def test_switching_is_not_charged_to_the_width() -> None:
+    cost = _calibrated(switch_s=0.005)
+    for _ in range(100):
+        cost.observe(2, 1, 0, CURVE[2] + 0.005)
+        cost.observe(8, 1, 0, CURVE[8] + 0.005)
+    assert cost.predict(2, 1, 0) == pytest.approx(CURVE[2], rel=0.03)
+
+
 def test_old_measurements_fade() -> None:
     cost = _calibrated()
     for _ in range(40):

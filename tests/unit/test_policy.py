@@ -39,7 +39,7 @@ class _World:
     """Chains drafted to the limit, accepted by coin flips; step times with 10 % noise and 5 % of steps disturbed."""
 
     def __init__(
-        self, curve: dict[int, float], chance: Chance, *, n_seqs: int = 1, drafter_s: float = 0.0, seed: int = 0
+        self, curve: dict[int, float], chance: Chance, *, n_seqs: int = 1, drafter_s: float = 1e-6, seed: int = 0
     ) -> None:
         self.curve, self.chance, self.drafter = curve, chance, _Drafter(drafter_s)
         self.rng = np.random.default_rng(seed)
@@ -101,7 +101,7 @@ def test_the_time_of_drafting_counts(alpha: float) -> None:
 
 
 @pytest.mark.parametrize("curve", [AVX2, AMX], ids=["avx2", "amx"])
-@pytest.mark.parametrize("drafter_s", [0.0, 0.0015, 0.004])
+@pytest.mark.parametrize("drafter_s", [1e-6, 0.0015, 0.004])
 def test_never_a_loss_where_nothing_is_accepted(curve: dict[int, float], drafter_s: float) -> None:
     world = _World(curve, lambda s, d: 0.0, drafter_s=drafter_s)
     assert world.rate() > 0.98 * world.fixed_rate(0)
@@ -112,6 +112,11 @@ def test_rows_of_a_batch_go_where_they_are_accepted() -> None:
     assert world.rate() > 1.2 * world.best_fixed_rate()
     lengths = np.mean([world.step()[2] for _ in range(20)], axis=0)
     assert lengths[1] > 3 * lengths[0]
+
+
+def test_a_drafter_of_unknown_speed_is_asked_for_one_token() -> None:
+    world = _World(AVX2, lambda s, d: 1.0, drafter_s=0.0)
+    assert [limit.n_nodes for limit in world.policy.limits(world.seqs, world.drafter)] == [1]
 
 
 def test_acceptance_that_comes_back_is_noticed() -> None:

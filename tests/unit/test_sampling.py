@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 
 from wager.errors import OptionError
-from wager.sampling import Noise, check_ids, choose, logprobs, probabilities, race_plainly, scores, top_indices
+from wager.sampling import (
+    Noise,
+    arrivals,
+    check_ids,
+    choose,
+    logprobs,
+    probabilities,
+    race_plainly,
+    scores,
+    top_indices,
+)
 from wager.types import Sampling
 
 RNG = np.random.default_rng(1)
@@ -152,6 +162,20 @@ def test_fast_race_is_the_plain_race(scale: float, alive: float) -> None:
         x[rng.random(len(x)) >= alive] = -np.inf
         x[7] = 0
         assert choose(x, Noise(1), position, 1) == race_plainly(x, Noise(1), position)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_arrivals_start_with_the_choice(temperature: float) -> None:
+    x = _scores(Sampling(temperature=temperature, top_k=5, logit_bias={3: -math.inf}))
+    for position in range(50):
+        first = arrivals(x, Noise(2), position, temperature, 3).tolist()
+        assert len(set(first)) == 3
+        for i, token in enumerate(first):  # each is the choice among what the earlier ones left
+            left = np.array(x)
+            left[first[:i]] = -np.inf
+            assert choose(left, Noise(2), position, temperature) == token
+        assert arrivals(x, Noise(2), position, temperature, 1).tolist() == first[:1]
+    assert len(arrivals(_scores(Sampling(temperature=1, top_k=2)), Noise(0), 0, 1, 9)) == 2
 
 
 def test_only_surviving_tokens_matter() -> None:

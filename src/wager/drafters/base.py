@@ -24,7 +24,7 @@ def make_drafter(spec: str, target: Any) -> Drafter:
     """
     name, _, argument = spec.partition(":")
     if name not in DRAFTERS:
-        raise OptionError(f"`draft` is {spec!r}: give one of {', '.join(DRAFTERS)} (model needs a path: model:PATH)")
+        raise OptionError(f"`drafter` is {spec!r}: give one of {', '.join(DRAFTERS)} (model needs a path: model:PATH)")
     module, _, function = DRAFTERS[name].partition(":")
     make: Callable[[str, Any], Drafter] = getattr(import_module(module), function)
     return make(argument, target)
@@ -33,4 +33,4 @@ def make_drafter(spec: str, target: Any) -> Drafter:
 def refuse_argument(name: str, argument: str) -> None:
     """Raises ``OptionError`` if a drafter that takes no argument was given one."""
     if argument:
-        raise OptionError(f"`draft` is {name + ':' + argument!r}: {name} takes no argument, give {name!r}")
+        raise OptionError(f"`drafter` is {name + ':' + argument!r}: {name} takes no argument, give {name!r}")

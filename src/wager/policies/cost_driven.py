@@ -46,6 +46,8 @@ class CostDriven:
         """How much to draft, before the drafts are seen: all that could pay with the support last seen."""
         self._name = drafter.name
         room = max(self.cost.widths[-1] - self._min_rows * (len(seqs) - 1) - 1, self._min_rows - 1)
+        if drafter.seconds(1) == 0:  # not known yet: the one token that fills the second row will tell
+            room = 1
         most = min(self._max_nodes, room)
         plain_s = self.cost.predict(self._min_rows * len(seqs), len(seqs), _context(seqs))
         if drafter.seconds(most) * len(seqs) <= _CHEAP * plain_s:
