@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import tempfile
@@ -14,9 +13,11 @@ import openvino as ov
 
 from wager.errors import ModelError
 from wager.home import atomic_folder
+from wager.models.describe import DEFAULT_FORM, IMPORTER
 from wager.models.gguf_graph import build
 from wager.models.gguf_read import Source
-from wager.models.weights import DEFAULT_FORM, check_form
+from wager.models.weights import check_form
+from wager.models.wheel import sha256_of
 
 Progress = Callable[[str, int, int], None]
 _TOKENIZER_FILES = tuple(f"openvino_{kind}.{end}" for kind in ("tokenizer", "detokenizer") for end in ("xml", "bin"))
@@ -90,12 +91,6 @@ def write_tokenizer(gguf_path: Path, folder: Path) -> None:
             (Path(place) / name).rename(folder / name)
 
 
-def file_sha256(path: Path) -> str:
-    """Hex SHA-256 of a file's content."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _config(source: Source) -> dict[str, Any]:
     shape, special = source.shape, source.special
     names = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
@@ -136,7 +131,7 @@ def _provenance(source: Source, form: str, forms: dict[str, int]) -> dict[str, A
         "source": {
             "name": source.path.name,
             "bytes": source.path.stat().st_size,
-            "sha256": file_sha256(source.path),
+            "sha256": sha256_of(source.path),
             "title": source.value("general.name"),
             "license": source.value("general.license"),
             "tensors": source.histogram,
@@ -145,6 +140,7 @@ def _provenance(source: Source, form: str, forms: dict[str, int]) -> dict[str, A
         "context_length": source.shape.context_length,
         "vocab_size": source.shape.vocab,
         "form": form,
+        "importer": IMPORTER,
         "matrices": forms,
         "versions": {name: version(name) for name in ("wager", "openvino", "openvino-genai", "gguf")},
     }

@@ -18,12 +18,14 @@ from openvino import opset13 as op
 from openvino.op.util import Variable, VariableInfo
 
 from wager.models.gguf_read import Source
-from wager.models.weights import GROUP, REFERENCE_FORM, Stored, joined, store
+from wager.models.weights import GROUP, REFERENCE_FORM, Stored, joined, store, widened
 from wager.types import F32
 
 Value = Any  # an ov.Node with one output, or an ov.Output
 Step = Callable[[str, int, int], None]
 _LARGE_NEGATIVE = np.float32(np.finfo(np.float32).min)  # not -inf: a row that sees nothing must stay finite
+
+_SMALL = 16  # numbers: shapes, axes, scalars
 
 
 def build(source: Source, form: str, step: Step) -> tuple[ov.Model, Counter[str]]:
@@ -51,7 +53,9 @@ def build(source: Source, form: str, step: Step) -> tuple[ov.Model, Counter[str]
     logits = _named(logits, "logits")
     logits.output(0).set_names({"logits"})
     step("weights", shape.n_layers + 1, shape.n_layers + 1)
-    return ov.Model([op.result(logits)], context.sinks, params, source.architecture), builder.forms
+    model = ov.Model([op.result(logits)], context.sinks, params, source.architecture)
+    _share_constants(model)
+    return model, builder.forms
 
 
 class _Builder:
@@ -72,7 +76,7 @@ class _Builder:
         one = joined(parts)
         parts = parts if one is None else [one]
         if gathered:
-            parts = [_as_int8(part) for part in parts]
+            parts = [widened(part) for part in parts]
         for part in parts:
             self.forms[part.form] += 1
         return parts
@@ -243,10 +247,15 @@ def _nibble_constant(part: Stored) -> Value:
     return ov.op.Constant(tensor)
 
 
-def _as_int8(part: Stored) -> Stored:
-    from wager.models.weights import widened
-
-    return widened(part)
+def _share_constants(model: ov.Model) -> None:
+    """Equal small constants become one node: a third fewer nodes, which is what compiling pays for."""
+    first: dict[tuple[str, tuple[int, ...], bytes], Any] = {}
+    for node in model.get_ordered_ops():
+        for port in node.inputs():
+            constant = port.get_source_output().get_node()
+            if constant.get_type_name() == "Constant" and constant.data.size <= _SMALL:
+                key = (str(constant.get_element_type()), tuple(constant.get_output_shape(0)), constant.data.tobytes())
+                port.replace_source_output(first.setdefault(key, constant).output(0))
 
 
 def _i64(value: int) -> Value:

@@ -28,7 +28,6 @@ from wager.errors import ModelError, OptionError
 from wager.types import F32
 
 FORMS = ("int8-channel", "int8-32", "float-zero", "int4-sum", "f16")
-DEFAULT_FORM = "int8-32"
 REFERENCE_FORM = "f32"
 GROUP = 32
 SUPPORTED = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "F16", "BF16", "F32")
