@@ -52,7 +52,10 @@ def decode_utf8(data: bytes) -> str:
 
 
 def megabytes(n_bytes: float) -> str:
-    return f"{n_bytes / 1e9:.2f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.0f} MB"
+    for size, unit in ((1e9, "GB"), (1e6, "MB")):
+        if n_bytes >= size:
+            return f"{n_bytes / size:.3g} {unit}"
+    return f"{n_bytes / 1e3:.0f} kB"
 
 
 class Bars:
@@ -63,7 +66,7 @@ class Bars:
     """
 
     def __init__(self) -> None:
-        self._live = sys.stderr.isatty()
+        self.is_live = sys.stderr.isatty()
         self._progress: Progress | None = None
         self._tasks: dict[str, TaskID] = {}
         self._started: dict[str, float] = {}
@@ -85,13 +88,13 @@ class Bars:
         if took < self._quiet[label]:
             return
         ended = 0 < total <= done
-        if self._live:
+        if self.is_live:
             self._draw(label, done, total)
         elif label not in self._said:
             self._said.add(label)
             say(f"{label} …")
         if ended:
-            if not self._live:
+            if not self.is_live:
                 say(f"{label}: done in {took:.1f} s")
             del self._started[label]
             self._said.discard(label)

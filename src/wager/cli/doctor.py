@@ -8,7 +8,6 @@ import typer
 
 from wager.cli import options as o
 from wager.cli.console import megabytes, print_json, say
-from wager.doctor import examine
 
 if TYPE_CHECKING:
     from wager.types import JSON
@@ -19,6 +18,8 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @app.command()
 def doctor(as_json: o.AsJson = False) -> None:
     """Show the machine, the versions, and what is missing (exit code 1 if anything is)."""
+    from wager.doctor import examine
+
     found = examine()
     if as_json:
         print_json(found)

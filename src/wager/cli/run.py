@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
@@ -59,11 +58,17 @@ def run(
     with Bars() as bars, closing(o.load(given, bars)) as llm:
         sampling = o.sampling(llm, given)
         if sampling.seed is None:  # drawn here, so that an interrupted answer can be had again too
-            sampling = replace(sampling, seed=secrets.randbits(63))
+            sampling = replace(sampling, seed=drawn_seed())
         if compare:
             result = run_twice(llm, text, sampling, bars, raw=raw, system=system, shown=not as_json)
             raise typer.Exit(report(result, sampling, llm, as_json=as_json))
         _run(llm, text, sampling, Answer(bars, shown=not as_json), raw=raw, system=system)
+
+
+def drawn_seed() -> int:
+    import secrets
+
+    return secrets.randbits(63)
 
 
 def checked_prompt(text: str, system: str | None, *, raw: bool) -> str:

@@ -1,0 +1,120 @@
+"""`wager inspect`: what a model is, how its graph was changed, and how far it is from the weights it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from wager.cli import options as o
+from wager.cli.console import Bars, megabytes, print_json
+
+if TYPE_CHECKING:
+    from wager.text import Text
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+PASSES = {
+    "merge_products": "merged products (q/k/v, gate/up)",
+    "paged_attention": "paged attention layers",
+    "logits_for_rows": "logits for the asked rows only",
+}
+
+
+@app.command()
+def inspect(
+    model: Annotated[str, typer.Argument(help="Name, OpenVINO folder, or .gguf file.")] = o.DEFAULT_MODEL,
+    measure: Annotated[bool, typer.Option("--measure/--no-measure", help="Compare with the source weights.")] = True,
+    as_json: o.AsJson = False,
+) -> None:
+    """Show a model's parts, graph passes and faithfulness."""
+    from wager.models import catalog
+    from wager.text import Text
+
+    with Bars() as bars:
+        folder = catalog.resolve(model, progress=bars)
+        info = catalog.describe(folder)
+        passes, properties = examine_graph(folder)
+        found = {
+            **asdict(info),
+            "path": str(folder),
+            "special_tokens": special_tokens(Text(folder)),
+            "passes": passes,
+            "default_properties": properties,
+            **(faithfulness(folder, catalog.source_of(folder), properties, bars) if measure else {}),
+        }
+    if as_json:
+        print_json(found)
+    else:
+        print("\n".join(lines(found, measure=measure)))
+
+
+def examine_graph(folder: Path) -> tuple[dict[str, int], dict[str, str]]:
+    """How often each graph pass applies (0: its pattern is not there), and the default profile's properties."""
+    import openvino
+
+    from wager.models import graph
+    from wager.models.openvino import read_graph
+    from wager.models.profiles import profile_named
+
+    network = read_graph(openvino.Core(), folder)
+    passes = {"merge_products": graph.merge_products(network)}
+    properties = profile_named("fast", weights_group=graph.weights_group(network)).properties
+    passes["paged_attention"] = graph.paged_attention(network, masks=False)
+    passes["logits_for_rows"] = graph.logits_for_rows(network)
+    return passes, properties
+
+
+def special_tokens(text: Text) -> dict[str, Any]:
+    """BOS, the ids that end an answer, and everything decoding leaves out, by name."""
+    return {
+        "bos": None if text.bos_id is None else {str(text.bos_id): text.token_text(text.bos_id)},
+        "eos": {str(token): text.token_text(token) for token in sorted(text.eos_ids)},
+        "special": {str(token): text.token_text(token) for token in sorted(text.special_ids)},
+        "chat_template": text.has_chat_template,
+    }
+
+
+def faithfulness(
+    folder: Path, source: Path | None, properties: dict[str, str], progress: Callable[[str, int, int], None]
+) -> dict[str, Any]:
+    """KL and arg-max agreement with the source's weights, exact and in the default profile; None without a source."""
+    from wager.models.fidelity import EXACT_PROPERTIES, fidelity
+
+    found: dict[str, Any] = {}
+    for i, (prefix, given) in enumerate((("", EXACT_PROPERTIES), ("default_", properties))):
+        if source is not None:
+            progress("comparing with the source weights", i, 2)
+        result = fidelity(folder, source, properties=given)
+        found[f"{prefix}kl"] = None if result is None else result.kl
+        found[f"{prefix}argmax_agreement"] = None if result is None else result.argmax_agreement
+        found["n_probe_tokens"] = None if result is None else result.n_tokens
+    if source is not None:
+        progress("comparing with the source weights", 2, 2)
+    return found
+
+
+def lines(found: dict[str, Any], *, measure: bool) -> list[str]:
+    """The report for people."""
+    tokens = found["special_tokens"]
+    eos = ", ".join(f"{name} ({token})" for token, name in tokens["eos"].items()) or "none"
+    rows = [
+        ("model", f"{found['name']} ({found['architecture']}) in {found['path']}"),
+        ("source", found["source_name"] or "unknown"),
+        ("weights", f"{found['quantisation']}, {megabytes(found['n_bytes'])}"),
+        ("context", f"{found['context_length']} tokens"),
+        ("vocabulary", f"{found['vocab_size']} tokens, {len(tokens['special'])} of them special"),
+        ("ends with", eos),
+        ("chat template", "yes" if tokens["chat_template"] else "no: use --raw"),
+        *((PASSES[name], n or "pattern not found, graph left alone") for name, n in found["passes"].items()),
+    ]
+    if measure and found["kl"] is None:
+        rows.append(("faithfulness", "unknown: the source weights are not here"))
+    elif measure:
+        for prefix, title in (("", "exact arithmetic"), ("default_", "profile fast")):
+            agreement = found[f"{prefix}argmax_agreement"]
+            rows.append((f"to source, {title}", f"KL {found[f'{prefix}kl']:.2g}, same arg-max {agreement:.1%}"))
+    return [f"{name:<34}{value}" for name, value in rows]
