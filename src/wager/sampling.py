@@ -146,7 +146,7 @@ def is_plain(sampling: Sampling) -> bool:
 
 
 def scores(
-    logits: F32, sampling: Sampling, *, tokens: ListLike[int], n_prompt: int, banned: Iterable[int] = ()
+    logits: F32, sampling: Sampling, *, tokens: ListLike[int] | I64, n_prompt: int, banned: Iterable[int] = ()
 ) -> Scores:
     """Unnormalised log-weights (V,) of the next token; -inf where an option drops it.
 
@@ -189,9 +189,11 @@ def _nothing_left() -> OptionError:
     return OptionError("no token is left to choose from: `logit_bias` and `min_tokens` ban all; allow at least one")
 
 
-def _penalise(x: F64, sampling: Sampling, tokens: ListLike[int], n_prompt: int) -> None:
+def _penalise(x: F64, sampling: Sampling, tokens: ListLike[int] | I64, n_prompt: int) -> None:
     if sampling.repetition_penalty != 1 and len(tokens):
-        seen = np.unique(np.asarray(tokens, np.int64))
+        mask = np.zeros(len(x), np.bool_)
+        mask[np.asarray(tokens, np.int64)] = True
+        seen = np.flatnonzero(mask)
         old = x[seen]
         r = sampling.repetition_penalty  # Keskar et al. 2019, in the form Hugging Face made standard
         x[seen] = np.where(old > 0, old / r, old * r)

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterable
 from collections.abc import Sequence as ListLike
 from dataclasses import dataclass
 
+import numpy as np
+
 from wager.sampling import Noise, Scores, is_plain, probabilities, scores
-from wager.types import F32, F64, Draft, Sampling, Sequence, Verdict
+from wager.types import F32, F64, I64, Draft, Sampling, Sequence, Verdict
 
 
 class Rows:
@@ -27,6 +29,7 @@ class Rows:
         self._draft = draft
         self._banned = tuple(banned)
         self._scores: dict[int, Scores] = {}
+        self._committed: I64 | None = None
 
     @property
     def sampling(self) -> Sampling:
@@ -57,13 +60,21 @@ class Rows:
     def scores(self, node: int) -> Scores:
         """Unnormalised log-weights (V,) after ``node``, all sampling options applied. Read only."""
         if node not in self._scores:
-            tokens = self._seq.tokens
-            if not is_plain(self.sampling):
-                tokens = tokens + [int(self._draft.tokens[i]) for i in self.path(node)]
             self._scores[node] = scores(
-                self.logits(node), self.sampling, tokens=tokens, n_prompt=self._seq.n_prompt, banned=self._banned
+                self.logits(node),
+                self.sampling,
+                tokens=self._history(node),
+                n_prompt=self._seq.n_prompt,
+                banned=self._banned,
             )
         return self._scores[node]
+
+    def _history(self, node: int) -> I64 | list[int]:
+        if is_plain(self.sampling):
+            return self._seq.tokens  # not looked at
+        if self._committed is None:  # a long list takes a while to convert: once a round, not once a node
+            self._committed = np.array(self._seq.tokens, np.int64)
+        return np.concatenate([self._committed, self._draft.tokens[self.path(node)]])
 
     def __getitem__(self, node: int) -> F64:
         """Probabilities (V,) after ``node``: at temperature 0 all mass on the lowest id of the largest score."""
