@@ -76,7 +76,7 @@ class Outcome:
 
 
 def toy(**options) -> ToyModel:
-    return ToyModel(V, **{"n_blocks": 200, "min_rows": 2, **options})
+    return ToyModel(V, **{"n_blocks": 200, "rows_rule": "pair", **options})
 
 
 def prompts(n: int = 6, seed: int = 0) -> list[list[int]]:

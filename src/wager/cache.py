@@ -1,17 +1,19 @@
 """Block pool for paged K/V: who owns which block. Bookkeeping only; the tensors belong to the model.
 
 A sequence's table lists the blocks that hold its rows [0, n). Full blocks of committed tokens are registered under
-(parent block, tokens in the block), so a later sequence with the same beginning shares them; registered blocks are
-never written again. Blocks nobody uses stay registered until the space is needed (least recently used goes first).
+(parent block, tokens in the block, how many of them were read together), so a later sequence with the same beginning
+shares them where its own rows would have the same bits; registered blocks hold what any sharer would write. Blocks
+nobody uses stay registered until the space is needed (least recently used goes first).
 """
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from collections.abc import Sequence as ListLike
 from dataclasses import dataclass
 
-_Key = tuple[int, tuple[int, ...]]  # (uid of the parent block's content, tokens in this block)
+_Key = tuple[int, tuple[int, ...], int]  # (uid of the parent block's content, tokens in this block, n read together)
 _ROOT = 0
 
 
@@ -34,6 +36,7 @@ class BlockPool:
         self._refs: dict[int, int] = {}
         self._tables: dict[int, list[int]] = {}
         self._parent: dict[int, tuple[int, int]] = {}  # seq_id -> (uid of its last registered block, how many)
+        self._n_read: dict[int, int] = {}
         self._block_of: dict[_Key, int] = {}
         self._key_of: dict[int, tuple[_Key, int]] = {}  # block -> (key, uid)
         self._next_uid = _ROOT + 1
@@ -53,13 +56,18 @@ class BlockPool:
     def is_open(self, seq_id: int) -> bool:
         return seq_id in self._tables
 
-    def open(self, seq_id: int, tokens: ListLike[int]) -> int:
-        """Start a table; returns how many rows came from the pool: whole blocks, and never the last two tokens."""
+    def open(self, seq_id: int, tokens: ListLike[int], *, n_read: int = sys.maxsize) -> int:
+        """Start a table; returns how many rows came from the pool: whole blocks, and never the last two tokens.
+
+        The first ``n_read`` tokens are read together, the others one by one (``pack.n_read``): their K/V differ in
+        the last bits, so blocks are shared only between equals.
+        """
         assert seq_id not in self._tables, seq_id
+        self._n_read[seq_id] = n_read
         table: list[int] = []
         uid, bs = _ROOT, self.block_size
         for i in range(max(0, len(tokens) - 2) // bs if self.prefix_caching else 0):
-            block = self._block_of.get((uid, tuple(tokens[i * bs : (i + 1) * bs])))
+            block = self._block_of.get(self._key(seq_id, uid, tokens, i))
             if block is None:
                 break
             uid = self._key_of[block][1]
@@ -112,9 +120,9 @@ class BlockPool:
         if not self.prefix_caching:
             return
         uid, n_registered = self._parent[seq_id]
-        # The row n_cached - 1 may be fed once more (two-row rule), so its block is not final yet.
+        # The row n_cached - 1 may be fed once more (pack.extra_rows), so its block is not final yet.
         for i in range(n_registered, max(0, n_cached - 1) // bs):
-            key = (uid, tuple(tokens[i * bs : (i + 1) * bs]))
+            key = self._key(seq_id, uid, tokens, i)
             twin = self._block_of.get(key)
             if twin is None:
                 uid, self._next_uid = self._next_uid, self._next_uid + 1
@@ -131,7 +139,7 @@ class BlockPool:
     def close(self, seq_id: int) -> None:
         for block in self._tables.pop(seq_id):
             self._release(block)
-        del self._parent[seq_id]
+        del self._parent[seq_id], self._n_read[seq_id]
 
     def check(self, forks: ListLike[Fork] = ()) -> None:
         """Raise AssertionError unless every block is free or owned exactly as often as tables say."""
@@ -148,6 +156,10 @@ class BlockPool:
         assert len(self._block_of) == len(self._key_of)
         for block, n_refs in owned.items():
             assert n_refs == 1 or block in self._key_of or forks, f"unregistered block {block} is shared"
+
+    def _key(self, seq_id: int, parent: int, tokens: ListLike[int], i: int) -> _Key:
+        first, last = i * self.block_size, (i + 1) * self.block_size
+        return parent, tuple(tokens[first:last]), min(max(self._n_read[seq_id] - first, 0), self.block_size)
 
     def _take(self) -> int:
         block, _ = self._free.popitem(last=False)

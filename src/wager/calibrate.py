@@ -6,10 +6,9 @@ import time
 from collections.abc import Callable
 from statistics import median
 
-import numpy as np
-
 from wager.cost import StepCost
-from wager.types import Batch, Model
+from wager.pack import Feed, Slots, pack
+from wager.types import Batch, Model, Sampling, Sequence, chain
 
 
 def calibrate(
@@ -49,17 +48,16 @@ def _seconds(model: Model, n_rows: int, context: int) -> float:
 
 
 def _batch(model: Model, n_rows: int, context: int) -> Batch:
-    """One sequence of ``context`` tokens that feeds ``n_rows`` more; what its K/V holds does not change the time."""
+    """One sequence after ``context`` tokens feeds ``n_rows`` more; what its K/V holds does not change the time."""
+    seq = Sequence(0, [1] * (context + 1), context, Sampling(), 0, n_cached=context)
+    feed = Feed(seq, context + 1, chain([1] * (n_rows - 1)), model.rows_rule)
     n_blocks = -(-(context + n_rows) // model.block_size)
-    return Batch(
-        tokens=np.arange(n_rows, dtype=np.int64) + 1,
-        positions=np.arange(context, context + n_rows, dtype=np.int64),
-        past=np.array([context], np.int32),
-        starts=np.array([0, n_rows], np.int32),
-        blocks=np.arange(n_blocks, dtype=np.int32),
-        block_starts=np.array([0, n_blocks], np.int32),
-        rows=np.arange(n_rows, dtype=np.int64),
+    blocks = range(n_blocks, n_blocks + 1)  # for padding, which there is none of
+    packed = pack(
+        [feed], [Slots(range(n_blocks))], width_for=lambda n: n, pad_blocks=blocks, block_size=model.block_size
     )
+    assert len(packed.batch.tokens) == n_rows, (n_rows, len(packed.batch.tokens))
+    return packed.batch
 
 
 def _room(model: Model) -> int:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from wager.cache import BlockPool, Fork
 from wager.commit import SilentText, TextStream, commit, terminal_ids
 from wager.errors import CapacityError, PromptError
-from wager.pack import Feed, Packed, Slots, first_branch, first_row, pack, paths, tree_rows
+from wager.pack import Feed, Packed, Slots, extra_rows, first_branch, n_read, pack, tree_rows
 from wager.policies.base import Policy
 from wager.record import RunStats, StepRecord
 from wager.sampling import Noise, check_ids
@@ -67,7 +67,8 @@ class Engine:
         n_pad = -(-model.width_for(model.max_rows) // model.block_size)
         self._pad_blocks = range(n_pad)
         self.cache = BlockPool(model.n_blocks - n_pad, model.block_size, first=n_pad, prefix_caching=prefix_caching)
-        self.budget = Budget(n_new, model.max_rows, min(max_seqs, model.max_rows // model.min_rows))
+        per_seq = 2 if model.rows_rule == "pair" else 1
+        self.budget = Budget(n_new, model.max_rows, min(max_seqs, model.max_rows // per_seq))
         self.on_step = on_step
         self._runs: dict[int, _Run] = {}  # in order of arrival
         self._next_id = 0
@@ -139,12 +140,12 @@ class Engine:
 
     def _plan(self) -> list[Turn]:
         """Who feeds how much; opens tables of sequences that run for the first time (or again after eviction)."""
-        turns = plan([run.seq for run in self._runs.values()], self.budget, min_rows=self.model.min_rows)
+        turns = plan([run.seq for run in self._runs.values()], self.budget, rule=self.model.rows_rule)
         opened = []
         for turn in turns:
             seq = turn.seq
             if not self.cache.is_open(seq.id):
-                seq.n_cached = self.cache.open(seq.id, seq.tokens)
+                seq.n_cached = self.cache.open(seq.id, seq.tokens, n_read=n_read(seq, self.model.rows_rule))
                 turn = Turn(seq, min(turn.n_new, len(seq.tokens) - seq.n_cached))
             opened.append(turn)
         return opened
@@ -162,21 +163,24 @@ class Engine:
         proposed = self.drafter.propose(seqs, limits)
         for i, n, draft in zip(asked, rows, self.policy.cut(seqs, proposed), strict=True):
             # every branch of a tree feeds the pending tokens again: where that is too much, its first branch goes
-            fits = self.model.tree_masks or tree_rows(draft, turns[i].n_new) <= n
+            n_committed = turns[i].n_new + extra_rows(turns[i].seq, turns[i].n_new, 1, self.model.rows_rule)
+            fits = self.model.tree_masks or tree_rows(draft, n_committed) <= n
             drafts[i] = draft if fits else first_branch(draft)
         return drafts
 
     def _rows_for(self, turn: Turn, turns: ListLike[Turn]) -> int:
         """Rows this turn may take, an equal share of what the others' committed tokens leave."""
-        least = [max(t.n_new, self.model.min_rows) for t in turns]
-        n_deciding = sum(t.reaches_end for t in turns)
-        return max(turn.n_new, self.model.min_rows) + (self.budget.n_rows - sum(least)) // n_deciding
+        rule = self.model.rows_rule
+        n_least = sum(t.n_new + extra_rows(t.seq, t.n_new, 0, rule) for t in turns)
+        share = (self.budget.n_rows - n_least) // sum(t.reaches_end for t in turns)
+        return turn.n_new + extra_rows(turn.seq, turn.n_new, 0, rule) + max(0, share)
 
     def _bounded(self, limit: Limits, turn: Turn, n_rows: int) -> Limits:
         """No deeper than the tokens that may still be committed, the context, and the budget allow."""
         seq = turn.seq
         room = min(seq.sampling.max_tokens - seq.n_output, self.model.context_length - len(seq.tokens)) - 1
-        n_nodes = max(0, min(limit.n_nodes, n_rows - turn.n_new, self.budget.n_new - turn.n_new))
+        n_rows -= turn.n_new + extra_rows(seq, turn.n_new, 1, self.model.rows_rule)
+        n_nodes = max(0, min(limit.n_nodes, n_rows, self.budget.n_new - turn.n_new))
         depth = max(0, min(limit.depth, room, n_nodes))
         return Limits(n_nodes if depth else 0, depth, limit.width)
 
@@ -197,16 +201,12 @@ class Engine:
     def _try_reserve(self, turn: Turn, draft: Draft) -> _Round | None:
         seq = turn.seq
         stop = seq.n_cached + turn.n_new
-        n_shortest = min(map(len, paths(draft)))
-        start = first_row(seq.n_cached, stop, n_shortest, min_rows=self.model.min_rows)
-        feed = Feed(seq, start, stop, draft, masked=self.model.tree_masks)
-        branches = feed.branches
-        n_rows = max(stop + len(branches[0]), start + self.model.min_rows)
-        if not self.cache.reserve(seq.id, n_rows):
+        feed = Feed(seq, stop, draft, self.model.rows_rule, masked=self.model.tree_masks)
+        if not self.cache.reserve(seq.id, feed.n_slots):
             return None
         forks: list[Fork] = []
-        for path in branches[1:]:
-            fork = self.cache.fork(seq.id, start, stop + len(path))
+        for path in feed.branches[1:]:
+            fork = self.cache.fork(seq.id, feed.start, stop + len(path))
             if fork is None:
                 for other in forks:
                     self.cache.drop(other)
@@ -225,15 +225,12 @@ class Engine:
         copies = [pair for r in rounds for fork in r.slots.forks for pair in fork.copies]
         if copies:
             self.model.copy([src for src, _ in copies], [dst for _, dst in copies])
-        min_rows = self.model.min_rows
-        n_rows = sum(max(r.feed.n_rows, min_rows) for r in rounds)
         return pack(
             [r.feed for r in rounds],
             [r.slots for r in rounds],
-            width=self.model.width_for(n_rows),
+            width_for=self.model.width_for,
             pad_blocks=self._pad_blocks,
             block_size=self.cache.block_size,
-            min_rows=min_rows,
         )
 
     def _settle(self, rounds: ListLike[_Round], packed: Packed, forward: Forward) -> list[Verdict | None]:
@@ -344,7 +341,7 @@ class Engine:
         context = self.model.context_length
         if len(tokens) >= context:
             raise PromptError(f"the prompt has {len(tokens)} tokens but the context holds {context}: shorten it")
-        longest = min(len(tokens) + sampling.max_tokens, context) + self.model.min_rows
+        longest = min(len(tokens) + sampling.max_tokens, context) + 1
         if self.cache.blocks_for(longest) > self.cache.n_blocks:
             raise CapacityError(
                 f"prompt and answer may need {longest} tokens of K/V but there is room for "

@@ -102,7 +102,7 @@ class LLM:
         self.fingerprint = fingerprint(catalog.model_hash(self.ir_dir), self._model.passes, self._model.properties)
         n_valid_ids = min(self.text.vocab_size, self._model.vocab_size)
         self._exactness, self._cost = self._measured(n_valid_ids)
-        self._model.max_rows = self._exactness.max_rows
+        self._model.max_rows, self._model.rows_rule = self._exactness.max_rows, self._exactness.rule
         if require_identical and self._exactness.reason is not None:
             raise IdentityError(
                 f"this setting is not bit-identical here ({self._exactness.reason}): use profile reference"
@@ -122,8 +122,7 @@ class LLM:
     @property
     def info(self) -> JSON:
         """The effective settings, as they are."""
-        exact = self._model.profile.exact and self._exactness.reason is None
-        reason = self._exactness.reason or "the profile does not promise it"
+        reason = self._exactness.reason
         return {
             "model": str(self.ir_dir.name),
             "profile": self._model.profile.name,
@@ -134,7 +133,10 @@ class LLM:
             "kv_cache_tokens": self._engine.cache.n_blocks * self._engine.cache.block_size,
             "passes": dict(self._model.passes),
             "system_fingerprint": self.fingerprint,
-            "exactness": "bit-identical" if exact else f"{self._model.profile.name} (not bit-identical here: {reason})",
+            "exactness": "bit-identical"
+            if reason is None
+            else f"{self._model.profile.name} (not bit-identical here: {reason})",
+            "rows_rule": self._model.rows_rule,
         }
 
     def sampling(self, **given: Any) -> Sampling:
@@ -265,7 +267,7 @@ class LLM:
         if num_draft_tokens is not None or tree_width > 1:
             depth = 4 if num_draft_tokens is None else num_draft_tokens
             return Fixed(depth * tree_width, depth=depth, width=tree_width)
-        return CostDriven(self._cost, min_rows=self._model.min_rows)
+        return CostDriven(self._cost, min_rows=2 if self._model.rows_rule == "pair" else 1)
 
     def _measured(self, n_valid_ids: int) -> tuple[Exactness, StepCost]:
         """Self-check and step times of this machine: from the file, or measured now (once)."""
@@ -274,8 +276,8 @@ class LLM:
             return Exactness(**saved["exactness"]), StepCost.from_json(saved["cost"])
         if self._progress is not None:
             self._progress("checking that speculation cannot change text here", 0, 1)
-        exactness = check_exact(self._model, n_valid_ids)
-        self._model.max_rows = exactness.max_rows
+        exactness = check_exact(self._model, n_valid_ids, self._model.profile.rules)
+        self._model.max_rows, self._model.rows_rule = exactness.max_rows, exactness.rule
         cost = StepCost([w for w in _COST_WIDTHS if w <= exactness.max_rows])
         calibrate(self._model, cost, progress=self._progress)
         save_measurements(self.fingerprint, {"exactness": exactness.to_json(), "cost": cost.to_json()})

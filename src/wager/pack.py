@@ -1,7 +1,9 @@
-"""From what each sequence feeds to one ragged Batch: second rows, branches as forks, padding. Pure functions."""
+"""From what each sequence feeds to one ragged Batch: the rows rule, branches as forks, padding. Pure functions."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from collections.abc import Sequence as ListLike
 from dataclasses import dataclass
 
@@ -9,35 +11,63 @@ import numpy as np
 import numpy.typing as npt
 
 from wager.cache import Fork
-from wager.types import EMPTY, I32, Batch, Draft, Sequence
+from wager.types import EMPTY, I32, Batch, Draft, RowsRule, Sequence
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Feed:
-    """What one sequence feeds: tokens [start, stop), then the draft (only where stop is its last token).
+    """What one sequence feeds: its tokens [n_cached, stop), then the draft (only where stop is its last token).
 
     ``masked``: a tree is fed once under a mask; otherwise every root-to-leaf path is a fork.
     """
 
     seq: Sequence
-    start: int
     stop: int
     draft: Draft = EMPTY
+    rule: RowsRule = "pair"
     masked: bool = False
 
     @property
     def branches(self) -> list[tuple[int, ...]]:
-        """Nodes of every subsequence it feeds, the first on the sequence's own table."""
+        """Nodes of every branch it feeds, the first on the sequence's own table."""
         return [tuple(range(len(self.draft)))] if self.masked else paths(self.draft)
+
+    @property
+    def extra(self) -> int:
+        return extra_rows(self.seq, self.stop - self.seq.n_cached, min(map(len, self.branches)), self.rule)
+
+    @property
+    def start(self) -> int:
+        """First token fed: where a row more is needed, the committed token before is fed again (same K/V, no slot)."""
+        return max(0, self.seq.n_cached - self.extra)
+
+    @property
+    def n_padding(self) -> int:
+        """Rows that stand in for a token before the first. They take the next slot, which nothing else is fed to."""
+        return max(0, self.extra - self.seq.n_cached)
+
+    @property
+    def n_slots(self) -> int:
+        """Rows of K/V that the first branch needs, from the start of the sequence."""
+        return self.stop + max(len(self.branches[0]), self.n_padding)
 
     @property
     def reaches_end(self) -> bool:
         return self.stop == len(self.seq.tokens)
 
-    @property
-    def n_rows(self) -> int:
-        """Rows it occupies: every branch feeds [start, stop) and its own nodes."""
-        return sum(self.stop - self.start + len(branch) for branch in self.branches)
+
+def n_read(seq: Sequence, rule: RowsRule) -> int:
+    """Tokens of a sequence that are read in subsequences of two and more rows; the others are alone in theirs."""
+    if rule != "split":
+        return sys.maxsize
+    return seq.n_prompt if seq.n_prompt > 1 else 0
+
+
+def extra_rows(seq: Sequence, n_new: int, n_draft: int, rule: RowsRule) -> int:
+    """Rows (0 or 1) fed beyond the new ones so that none is alone where the rule forbids it."""
+    if rule == "pair":
+        return max(0, 2 - n_new - n_draft)
+    return int(rule == "split" and min(seq.n_cached + n_new, n_read(seq, rule)) - seq.n_cached == 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,15 +85,6 @@ class Packed:
     batch: Batch
     rows: tuple[I32 | None, ...]
     n_real: int
-
-
-def first_row(n_cached: int, n_tokens: int, n_draft: int, *, min_rows: int) -> int:
-    """Where feeding starts: at the first uncached token, or earlier where that would give fewer than min_rows rows.
-
-    Feeding a committed token again rewrites the same K/V (design fact 5), so it costs no slot. A sequence of one
-    token cannot start earlier: pack pads it.
-    """
-    return max(0, min(n_cached, n_tokens + n_draft - min_rows))
 
 
 def paths(draft: Draft) -> list[tuple[int, ...]]:
@@ -100,42 +121,51 @@ def pack(
     feeds: ListLike[Feed],
     slots: ListLike[Slots],
     *,
-    width: int,
+    width_for: Callable[[int], int],
     pad_blocks: ListLike[int],
     block_size: int,
-    min_rows: int,
 ) -> Packed:
-    """One Batch with exactly ``width`` rows (more where the feeds need more); padding is a sequence of its own.
+    """One Batch, padded to ``width_for`` its rows; padding is a sequence of its own in ``pad_blocks``.
 
-    ``pad_blocks`` are blocks no sequence owns. Raises nothing: the caller has reserved every slot.
+    Raises nothing: the caller has reserved every slot.
     """
     builder = _Builder(block_size)
-    rows = [_pack_feed(builder, feed, slot, min_rows) for feed, slot in zip(feeds, slots, strict=True)]
+    rows = [_pack_feed(builder, feed, slot) for feed, slot in zip(feeds, slots, strict=True)]
     n_real = builder.n_rows
-    if width > n_real:
-        n_pad = width - n_real
+    n_pad = width_for(n_real) - n_real
+    if n_pad > 0:
         builder.add([0] * n_pad, 0, pad_blocks[: -(-n_pad // block_size)])
     return Packed(builder.batch(), tuple(rows), n_real)
 
 
-def _pack_feed(builder: _Builder, feed: Feed, slot: Slots, min_rows: int) -> I32 | None:
+def _pack_feed(builder: _Builder, feed: Feed, slot: Slots) -> I32 | None:
     committed = feed.seq.tokens[feed.start : feed.stop]
     tables = [slot.table, *(fork.table for fork in slot.forks)]
-    node_rows = np.full(len(feed.draft) + 1, -1, np.int32)
     mask = _tree_mask(feed.draft, len(committed)) if feed.masked and not feed.draft.is_chain else None
+    node_rows = np.full(len(feed.draft) + 1, -1, np.int32)
     for path, table in zip(feed.branches, tables, strict=True):
         tokens = committed + [int(feed.draft.tokens[node]) for node in path]
-        # a sequence of one token: its second row is padding, in the slot after it
-        base = builder.add(tokens + [0] * (min_rows - len(tokens)), feed.start, table, mask)
-        last = base + len(committed) - 1
+        rows = _add_branch(builder, feed, tokens, table, mask)
         if not feed.reaches_end:
             return None
-        if node_rows[0] < 0:
-            node_rows[0] = builder.want(last)
-        for depth, node in enumerate(path):
+        for node, row in zip((-1, *path), rows[len(committed) - 1 :], strict=True):
             if node_rows[node + 1] < 0:
-                node_rows[node + 1] = builder.want(last + 1 + depth)
+                node_rows[node + 1] = builder.want(row)
     return node_rows
+
+
+def _add_branch(
+    builder: _Builder, feed: Feed, tokens: list[int], table: ListLike[int], mask: npt.NDArray[np.uint8] | None
+) -> list[int]:
+    """Feed the tokens of one branch, those that are read together first; returns the row of each."""
+    n_together = min(len(tokens), max(0, n_read(feed.seq, feed.rule) - feed.start))
+    rows: list[int] = []
+    if n_together:
+        first = builder.add(tokens[:n_together] + [0] * feed.n_padding, feed.start, table, mask)
+        rows += range(first, first + n_together)
+    for i, token in enumerate(tokens[n_together:], start=feed.start + n_together):
+        rows.append(builder.add([token], i, table))
+    return rows
 
 
 def _tree_mask(draft: Draft, n_committed: int) -> npt.NDArray[np.uint8]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence as ListLike
 from dataclasses import dataclass
 
-from wager.types import Sequence
+from wager.pack import extra_rows
+from wager.types import RowsRule, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,20 +30,22 @@ class Turn:
         return self.seq.n_cached + self.n_new == len(self.seq.tokens)
 
 
-def plan(active: ListLike[Sequence], budget: Budget, *, min_rows: int) -> list[Turn]:
+def plan(active: ListLike[Sequence], budget: Budget, *, rule: RowsRule) -> list[Turn]:
     """Turns in order of need: sequences about to produce a token first, then prompts in order of arrival.
 
-    Every turn feeds at least ``min_rows`` rows (re-fed ones cost rows, not new tokens). Nobody starves: the order of
-    ``active`` is the order of arrival, and decoding sequences take one new token each.
+    A turn may take one row more than its new tokens (``pack.extra_rows``). Nobody starves: the order of ``active`` is
+    the order of arrival, and decoding sequences take one new token each.
     """
     n_new, n_rows = budget.n_new, budget.n_rows
     turns: list[Turn] = []
     by_need = sorted(active, key=lambda seq: len(seq.tokens) - seq.n_cached > 1)
     for seq in by_need[: budget.n_seqs]:
         n = min(len(seq.tokens) - seq.n_cached, n_new, n_rows)
-        if n < 1 or n_rows < min_rows:
+        if n >= 1 and n + extra_rows(seq, n, 0, rule) > n_rows:
+            n -= 1
+        if n < 1:
             break
         turns.append(Turn(seq, n))
         n_new -= n
-        n_rows -= max(n, min_rows)
+        n_rows -= n + extra_rows(seq, n, 0, rule)
     return turns

@@ -23,6 +23,10 @@ F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
 
 Finish = Literal["stop", "length", "cancelled"]
+# How tokens are laid out in a forward so that their logits do not depend on how they are grouped. "pair": every
+# subsequence has at least two rows. "split": a prompt is read in subsequences of at least two rows, and every output
+# token is a subsequence of its own. "any": nothing is promised.
+RowsRule = Literal["split", "pair", "any"]
 DraftKind = Literal["deterministic", "coupled", "iid", "without_replacement"]
 
 
@@ -218,8 +222,9 @@ class Limits:
 class Model(Protocol):
     """A language model over paged K/V. ``forward`` either writes all K/V it was asked to or raises.
 
-    ``tree_masks``: draft trees are fed once, under a mask, instead of as forks. A forward takes at most ``max_rows`` rows, padded to ``width_for(n_rows)``; every sequence feeds at least
-    ``min_rows`` of them (padding may feed fewer). Within these limits logits do not depend on the grouping of tokens.
+    A forward takes at most ``max_rows`` rows, padded to ``width_for(n_rows)``, laid out by ``rows_rule``: then logits
+    do not depend on the grouping of tokens (unless the rule is "any"). ``tree_masks``: draft trees are fed once, under
+    a mask, instead of as forks.
     """
 
     @property
@@ -233,7 +238,7 @@ class Model(Protocol):
     @property
     def max_rows(self) -> int: ...
     @property
-    def min_rows(self) -> int: ...
+    def rows_rule(self) -> RowsRule: ...
     @property
     def tree_masks(self) -> bool: ...
     def width_for(self, n_rows: int) -> int: ...

@@ -36,7 +36,7 @@ def model(request, tiny_llama):
     loaded = OpenVINOModel(tiny_llama, profile=request.param, kv_cache_bytes=1 << 24, context_length=512)
     exactness = check_exact(loaded, loaded.vocab_size, budget_s=60)
     assert exactness.reason is None, exactness.reason
-    loaded.max_rows = exactness.max_rows
+    loaded.max_rows, loaded.rows_rule = exactness.max_rows, exactness.rule
     return loaded
 
 
@@ -136,7 +136,8 @@ def test_the_self_check_finds_a_model_that_depends_on_grouping(model):
 
     exactness = check_exact(Drifting(model), model.vocab_size)
     assert exactness.reason is not None
-    assert "rows" in exactness.reason
+    assert "new tokens" in exactness.reason
+    assert exactness.rule == "any"
 
 
 def test_masked_trees_give_the_chain_law_up_to_numerics(tiny_llama, draft_model):

@@ -11,7 +11,7 @@ def seq(i, n_tokens, n_cached):
 
 
 def turns(active, **budget):
-    got = plan(active, Budget(**{"n_new": 100, "n_rows": 100, "n_seqs": 10, **budget}), min_rows=2)
+    got = plan(active, Budget(**{"n_new": 100, "n_rows": 100, "n_seqs": 10, **budget}), rule="pair")
     return [(turn.seq.id, turn.n_new) for turn in got]
 
 
@@ -29,7 +29,7 @@ def test_budgets_hold():
 
 
 def test_the_last_turn_of_a_prompt_reaches_its_end():
-    [first] = plan([seq(0, 9, 0)], Budget(5, 100, 1), min_rows=2)
-    [last] = plan([seq(0, 9, 5)], Budget(5, 100, 1), min_rows=2)
+    [first] = plan([seq(0, 9, 0)], Budget(5, 100, 1), rule="pair")
+    [last] = plan([seq(0, 9, 5)], Budget(5, 100, 1), rule="pair")
     assert not first.reaches_end
     assert last.reaches_end

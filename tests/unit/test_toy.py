@@ -114,7 +114,7 @@ def test_poisoned_blocks_trip(model: ToyModel) -> None:
 
 
 def test_fewest_rows_are_checked() -> None:
-    model = ToyModel(9, min_rows=2)
+    model = ToyModel(9, rows_rule="pair")
     with pytest.raises(AssertionError, match="feeds 1 rows"):
         model.forward(_batch(([1], 0, [0])))
 

@@ -17,7 +17,7 @@ import numpy as np
 from wager.cache import BlockPool, Fork
 from wager.commit import terminal_ids
 from wager.errors import OptionError
-from wager.pack import Feed, Slots, first_row, pack
+from wager.pack import Feed, Slots, extra_rows, n_read, pack
 from wager.sampling import Noise, Scores, scores, top_indices
 from wager.types import EMPTY, F32, Draft, Limits, Model, Sequence, Verdict
 
@@ -97,7 +97,7 @@ class ModelDrafter:
     def _catch_up(self, seq: Sequence, limit: Limits) -> _Branch | None:
         """A trunk with all committed tokens and room for the draft; None where context or memory ends."""
         trunk = self._trunk(seq)
-        n_rows = len(seq.tokens) + limit.depth + self._model.min_rows
+        n_rows = len(seq.tokens) + limit.depth + 1
         if n_rows > self._model.context_length or not self._pool.reserve(seq.id, n_rows):
             self.forget(seq.id)
             return None
@@ -108,7 +108,7 @@ class ModelDrafter:
         state = self._states.get(seq.id)
         if state is None:
             state = self._states[seq.id] = _State(Noise(seq.seed, seq.sample))
-            n_cached = self._pool.open(seq.id, seq.tokens)
+            n_cached = self._pool.open(seq.id, seq.tokens, n_read=n_read(seq, self._model.rows_rule))
         else:
             agreed = [_agreement(branch.seq, seq.tokens) for branch in state.branches]
             best = int(np.argmax(agreed))
@@ -139,7 +139,7 @@ class ModelDrafter:
         """One branch per first token; the trunk becomes the first, the others are forks (as many as memory allows)."""
         seq, state = trunk.seq, self._states[trunk.seq.id]
         for token in first_tokens[1:]:
-            fork = self._pool.fork(seq.id, len(seq.tokens), len(seq.tokens) + depth + self._model.min_rows)
+            fork = self._pool.fork(seq.id, len(seq.tokens), len(seq.tokens) + depth + 1)
             if fork is None:
                 break
             self._model.copy([src for src, _ in fork.copies], [dst for _, dst in fork.copies])
@@ -164,7 +164,7 @@ class ModelDrafter:
                 return
             start = time.perf_counter()
             logits: dict[int, F32] = {}
-            per_forward = max(1, self._model.max_rows // max(2, self._model.min_rows))
+            per_forward = max(1, self._model.max_rows // 2)
             for i in range(0, len(growing), per_forward):
                 part = growing[i : i + per_forward]
                 logits = self._forward(part)
@@ -178,20 +178,23 @@ class ModelDrafter:
     def _forward(self, branches: ListLike[_Branch]) -> dict[int, F32]:
         """Feed each branch's next uncached tokens; logits (V,) after the branches that are all fed then."""
         feeds, slots, fed = [], [], []
-        n_left, min_rows = self._model.max_rows, self._model.min_rows
+        n_left, rule = self._model.max_rows, self._model.rows_rule
         for branch in branches:
             seq = branch.seq
-            n = min(len(seq.tokens) - seq.n_cached, n_left)
-            if n < 1 or n_left < min_rows:
+            n = min(len(seq.tokens) - seq.n_cached, n_left - 1)
+            if n < 1:
                 break
-            stop = seq.n_cached + n
-            feeds.append(Feed(seq, first_row(seq.n_cached, stop, 0, min_rows=min_rows), stop))
+            feeds.append(Feed(seq, seq.n_cached + n, rule=rule))
             slots.append(Slots(branch.fork.table if branch.fork is not None else self._pool.table(seq.id)))
             fed.append(branch)
-            n_left -= max(n, min_rows)
-        n_rows = sum(max(f.n_rows, min_rows) for f in feeds)
-        packed = pack(feeds, slots, width=self._model.width_for(n_rows), pad_blocks=self._pad_blocks,
-                      block_size=self._model.block_size, min_rows=min_rows)  # fmt: skip
+            n_left -= n + extra_rows(seq, n, 0, rule)
+        packed = pack(
+            feeds,
+            slots,
+            width_for=self._model.width_for,
+            pad_blocks=self._pad_blocks,
+            block_size=self._model.block_size,
+        )
         forward = self._model.forward(packed.batch)
         for branch, feed in zip(fed, feeds, strict=True):
             branch.seq.n_cached = feed.stop

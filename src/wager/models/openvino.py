@@ -14,7 +14,7 @@ import openvino as ov
 from wager.errors import CapacityError, ModelError
 from wager.models import graph
 from wager.models.profiles import Profile, profile_named
-from wager.types import Batch, Forward
+from wager.types import Batch, Forward, RowsRule
 
 BLOCK_SIZE = 32  # fixed by the CPU plugin
 HELD_WIDTHS = (2, 4, 8, 16)  # rows of a decoding step are padded to one of these; wider ones to a multiple of 8
@@ -51,7 +51,7 @@ class OpenVINOModel:
             raise ModelError(f"`{ir_dir}` has no attention this engine can page: export it with optimum-cli")
         self.context_length = context_length
         self.max_rows = 512
-        self.min_rows = self.profile.min_rows
+        self.rows_rule: RowsRule = self.profile.rules[0] if self.profile.rules else "any"
         self._lanes: dict[int | None, Any] = {}  # requests by the width they hold; None takes any
         wide = self._compile()
         self._caches = self._allocate(wide, kv_cache_bytes)
@@ -113,7 +113,7 @@ class OpenVINOModel:
         if self.profile.masks:
             self._put_masks(put, batch)
         n_wanted = len(batch.rows)
-        rows = _padded_rows(batch.rows, n_rows if n_rows in HELD_WIDTHS else None, self.min_rows)
+        rows = _padded_rows(batch.rows, n_rows if n_rows in HELD_WIDTHS else None)
         if self.passes["logits_for_rows"]:
             put(graph.ROWS, ov.Tensor(rows))
         lane.infer()
@@ -202,10 +202,10 @@ def default_kv_cache_bytes() -> int:
     return int(min(available // 4, 8 << 30))
 
 
-def _padded_rows(rows: Any, n_rows_held: int | None, min_rows: int) -> Any:
+def _padded_rows(rows: Any, n_rows_held: int | None) -> Any:
     """Rows whose logits are computed: repeated up to a held count, never a single one (fact 5: another kernel)."""
     n = len(rows)
-    want = n_rows_held or max(min_rows, 1 << max(0, n - 1).bit_length())
+    want = n_rows_held or max(2, 1 << max(0, n - 1).bit_length())
     if n >= want:
         return rows
     return np.concatenate([rows, np.full(want - n, rows[-1] if n else 0, np.int64)])

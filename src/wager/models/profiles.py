@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from wager.errors import OptionError
+from wager.types import RowsRule
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """``properties`` go to the CPU plugin; ``min_rows`` is the fewest rows a sequence ever feeds.
+    """``properties`` go to the CPU plugin.
 
-    ``exact``: logits are promised not to depend on how tokens are grouped (checked at load). ``masks``: draft trees go
-    under a tree mask instead of as forks.
+    ``rules``: layouts under which logits should not depend on how tokens are grouped, best first; the self-check takes
+    the first that holds. None: nothing is promised. ``masks``: draft trees go under a tree mask instead of as forks.
     """
 
     name: str
     properties: dict[str, str]
-    min_rows: int
-    exact: bool
+    rules: tuple[RowsRule, ...] = ()
     masks: bool = False
 
 
@@ -26,7 +26,7 @@ _LATENCY = {"PERFORMANCE_HINT": "LATENCY"}
 
 PROFILES = {
     "fast": Profile(
-        "fast", {**_LATENCY, "INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f16"}, min_rows=2, exact=True
+        "fast", {**_LATENCY, "INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f16"}, ("split", "pair")
     ),
     "reference": Profile(
         "reference",
@@ -36,10 +36,9 @@ PROFILES = {
             "KV_CACHE_PRECISION": "f32",
             "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0",
         },
-        min_rows=2,
-        exact=True,
+        ("split", "pair"),
     ),
-    "max": Profile("max", dict(_LATENCY), min_rows=1, exact=False, masks=True),
+    "max": Profile("max", dict(_LATENCY), masks=True),
 }
 
 

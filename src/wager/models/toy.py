@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wager.sampling import Noise, probabilities, scores
-from wager.types import F32, Batch, Forward, Sampling
+from wager.types import F32, Batch, Forward, RowsRule, Sampling
 
 _UNWRITTEN = -1
 _PREFIX_FACTOR = np.uint64(0x9E3779B97F4A7C15)
@@ -22,7 +22,7 @@ _PREFIX_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 class ToyModel:
     """``types.Model`` with made-up logits in [-scale, scale], a function of the last ``order`` tokens and ``seed``.
 
-    ``min_rows``: fewest rows a subsequence may feed (2 where the engine promises bit-identity). ``banned`` tokens have
+    ``rows_rule`` "pair" asserts that no wanted row is alone in its subsequence. ``banned`` tokens have
     logits -inf. Logits handed out are overwritten with NaN by the next forward.
     """
 
@@ -36,7 +36,7 @@ class ToyModel:
         seed: int = 0,
         scale: float = 3.0,
         context_length: int = 1 << 30,
-        min_rows: int = 1,
+        rows_rule: RowsRule = "any",
         max_rows: int = 64,
         banned: ListLike[int] = (),
     ) -> None:
@@ -48,7 +48,7 @@ class ToyModel:
         self._order = order
         self._noise = Noise(seed)
         self._scale = scale
-        self.min_rows = min_rows
+        self.rows_rule = rows_rule
         self.tree_masks = False
         self.max_rows = max_rows
         self._banned = list(banned)
@@ -132,7 +132,8 @@ class ToyModel:
         assert batch.block_starts[-1] == len(batch.blocks)
         n_fed = np.diff(batch.starts)
         asked = {int(np.searchsorted(batch.starts, row, side="right")) - 1 for row in batch.rows}
-        assert all(n_fed[b] >= self.min_rows for b in asked), f"a subsequence feeds {n_fed.min()} rows"
+        if self.rows_rule == "pair":
+            assert all(n_fed[b] >= 2 for b in asked), f"a subsequence feeds {n_fed.min()} rows"
         assert n_rows <= self.width_for(self.max_rows), f"{n_rows} rows in one forward"
         assert np.all((batch.tokens >= 0) & (batch.tokens < self.vocab_size)), batch.tokens
         assert np.all((batch.blocks >= 0) & (batch.blocks < self.n_blocks)), batch.blocks
