@@ -17,6 +17,18 @@ Wager = Callable[..., Any]
 COMMAND = [sys.executable, "-c", "from wager.cli import main; main()"]
 
 
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(autouse=True)
+def _one_home(_own_home: None, request: pytest.FixtureRequest, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One WAGER_HOME for all tests here: the machine is measured once. Tests on the real model keep the user's."""
+    if request.node.get_closest_marker("model") is None:
+        monkeypatch.setenv("WAGER_HOME", str(home))
+
+
 def test_streamed_text_is_the_text_of_the_json(wager: Wager, tiny_llama: Path) -> None:
     args = ["run", "the sea", "-m", str(tiny_llama), "--seed", "7", "-t", "0.9", "-n", "60"]
     shown, found = wager(*args), json.loads(wager(*args, "--json").out)
@@ -120,3 +132,33 @@ def test_ctrl_c_in_a_real_answer(tiny_llama: Path) -> None:
     assert process.returncode == 130, err
     assert b"Traceback" not in err
     assert (first + out).endswith(b"\n")
+
+
+def test_models_pull_and_inspect(wager: Wager, tiny_llama: Path) -> None:
+    assert json.loads(wager("models", "--json").out)["local"] == []
+    assert any(
+        e["name"] == "smollm2-135m" and not e["here"] for e in json.loads(wager("models", "--json").out)["catalog"]
+    )
+    assert wager("pull", "no-such.gguf").code == 2
+    assert wager("models", "--remove", "nothing").code == 2
+    found = json.loads(wager("inspect", str(tiny_llama), "--json").out)
+    assert (found["context_length"], found["vocab_size"], found["kl"]) == (512, 384, None)
+    assert found["special_tokens"]["eos"]["2"] == "<|im_end|>"
+    assert found["passes"]["paged_attention"] == 2
+    assert "unknown: the source weights are not here" in wager("inspect", str(tiny_llama)).out
+
+
+@pytest.mark.model
+def test_the_default_model_is_faithful(wager: Wager) -> None:
+    found = json.loads(wager("inspect", "smollm2-135m", "--json").out)
+    assert found["kl"] <= 5e-3
+    assert found["argmax_agreement"] >= 0.95
+    assert found["default_kl"] is not None
+    assert found["default_argmax_agreement"] >= 0.9
+
+
+@pytest.mark.model
+def test_the_demo_is_identical(wager: Wager) -> None:
+    result = wager("demo", "--json")
+    assert result.code == 0, result.err
+    assert json.loads(result.out)["identical"]
