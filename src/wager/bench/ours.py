@@ -1,0 +1,120 @@
+"""Our own methods: one loaded model per profile, one engine per method over it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from wager.bench.answer import Answer, Request
+from wager.bench.methods import Method
+from wager.bench.oracle import Certain, Oracle
+from wager.drafters import make_drafter
+from wager.engine import Engine
+from wager.llm import LLM, DraftTarget
+from wager.policies.cost_driven import CostDriven
+from wager.record import StepRecord
+from wager.text import StreamedText
+from wager.types import JSON, Drafter, Sequence
+
+Progress = Callable[[str, int, int], None]
+
+
+class Ours:
+    """One method on a loaded model. Engines that share a model must run one after the other.
+
+    No engine keeps a prompt's K/V for the next request: every method reads every prompt itself.
+    """
+
+    def __init__(self, llm: LLM, method: Method, *, threads: int | None = None) -> None:
+        self._llm = llm
+        self._oracle = Oracle(copy_only=method.argument == "copy") if method.kind == "oracle" else None
+        drafter = self._oracle or _drafter(llm, method, threads)
+        self._steps: list[StepRecord] = []
+        self._engine = _engine(llm, drafter, method.n_draft, self._steps.append)
+        if self._oracle is not None and isinstance(self._engine.policy, CostDriven):
+            self._engine.policy.acceptance = Certain()
+        self.is_exact = llm.info["exactness"] == "bit-identical"
+        self.settings: JSON = {
+            **llm.info,
+            "drafter": drafter.name if drafter is not None else "none",
+            "n_draft": method.n_draft,
+        }
+
+    def run(self, request: Request) -> Answer:
+        if self._oracle is not None:
+            assert request.text is not None, "an oracle needs the text"
+            self._oracle.know(request.tokens, request.text)
+        engine, sampling = self._engine, request.sampling
+        assert sampling.seed is not None, "a measurement is seeded"
+        self._steps.clear()
+        text = StreamedText(self._llm.text, sampling.stop)
+        times_s: list[float] = []
+        n_first = 0
+        start = time.perf_counter()
+        seq = engine.submit(request.tokens, sampling, seed=sampling.seed, text=text)
+        stats = engine.stats(seq.id)
+        try:
+            while engine.has_work:
+                n_new = sum(len(event.tokens) for event in engine.step())
+                times_s += [time.perf_counter() - start] * n_new
+                n_first = n_first or (len(self._steps) if n_new else 0)
+        finally:
+            engine.cancel(seq.id)
+        return Answer(seq.output, times_s, _finish(seq), stats={**_counts(stats.to_json()), **self._split(n_first)})
+
+    def _split(self, n_first: int) -> JSON:
+        """Where the time went after the step that gave the first token, and the shape of each of those steps."""
+        steps = self._steps[n_first:]
+        return {
+            "decode_draft_s": sum(s.draft_s for s in steps),
+            "decode_target_s": sum(s.target_s for s in steps),
+            "decode_host_s": sum(s.host_s for s in steps),
+            "steps": [[s.n_rows, s.width, s.n_committed, round(s.target_s, 6)] for s in steps],
+        }
+
+    def close(self) -> None:
+        """The model belongs to whoever loaded it."""
+
+
+def load(model: str, profile: str, *, threads: int | None, progress: Progress | None) -> LLM:
+    """A model with everything compiled that a measurement may need."""
+    llm = LLM(model, drafter="none", profile=profile, threads=threads, progress=progress)
+    llm.warm_up()
+    return llm
+
+
+def _engine(llm: LLM, drafter: Drafter | None, n_draft: int | None, on_step: Callable[[StepRecord], None]) -> Engine:
+    """Another engine over the model of ``llm``, made as LLM makes its own, without prefix caching."""
+
+    def observe(record: StepRecord) -> None:
+        llm._on_step(record)
+        on_step(record)
+
+    return Engine(
+        llm._model,
+        eos_ids=sorted(llm.text.eos_ids),
+        n_valid_ids=min(llm.text.vocab_size, llm._model.vocab_size),
+        drafter=drafter,
+        policy=llm._policy(n_draft, 1),
+        prefix_caching=False,
+        on_step=observe,
+    )
+
+
+def _drafter(llm: LLM, method: Method, threads: int | None) -> Drafter | None:
+    if method.kind == "plain":
+        return None
+    n_valid_ids = min(llm.text.vocab_size, llm._model.vocab_size)
+    target = DraftTarget(llm.text, n_valid_ids, method.profile, threads, None)
+    return make_drafter("lookup" if method.drafter == "auto" else method.drafter, target)
+
+
+def _counts(stats: JSON) -> JSON:
+    names = ("n_forwards", "n_drafted", "n_accepted", "draft_s", "target_s", "host_s")
+    derived = ("tokens_per_forward", "acceptance_rate", "accepted_by_depth")
+    return {name: stats[name] for name in (*names, *derived)}
+
+
+def _finish(seq: Sequence) -> str:
+    assert seq.finish is not None
+    return seq.finish

@@ -1,0 +1,58 @@
+"""Paired statistics in numpy: medians of ratios with bootstrap intervals over prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from collections.abc import Sequence as ListLike
+from dataclasses import dataclass
+
+import numpy as np
+
+from wager.types import F64
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A median of ``n`` values with a two-sided interval."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]" if self.n > 1 else f"{self.value:.2f}"
+
+
+def paired_ratios(base: Mapping[tuple[str, int], float], other: Mapping[tuple[str, int], float]) -> F64:
+    """(prompts,) base / other: by (prompt, repeat), then the median over each prompt's repeats.
+
+    Prompts are the unit that varies; repeats of one only take out noise. Pairs that lack a side are left out.
+    """
+    by_prompt: dict[str, list[float]] = {}
+    for prompt, repeat in sorted(set(base) & set(other)):
+        by_prompt.setdefault(prompt, []).append(base[prompt, repeat] / other[prompt, repeat])
+    return np.array([float(np.median(ratios)) for ratios in by_prompt.values()])
+
+
+def bootstrap_median(values: F64, *, level: float = 0.95, n_resamples: int = 4000, seed: int = 0) -> Interval:
+    """Median of ``values`` (n,), n >= 1, with the percentile bootstrap interval (Efron 1979)."""
+    assert values.ndim == 1, values.shape
+    assert len(values) > 0, "no values"
+    rng = np.random.default_rng(seed)
+    medians = np.median(rng.choice(values, (n_resamples, len(values))), axis=1)
+    low, high = np.quantile(medians, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(np.median(values)), float(low), float(high), len(values))
+
+
+def share(parts: ListLike[float], wholes: ListLike[float]) -> float:
+    """Sum of the parts over the sum of the wholes; 0 where there is nothing."""
+    whole = sum(wholes)
+    return sum(parts) / whole if whole > 0 else 0.0
+
+
+def first_difference(a: ListLike[Hashable], b: ListLike[Hashable]) -> int | None:
+    """Index of the first difference (the end of the shorter one counts); None if equal."""
+    if list(a) == list(b):
+        return None
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

@@ -1,0 +1,128 @@
+"""`wager bench`: methods × prompts, paired and interleaved; `wager bench report` makes the tables again."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from wager.cli import options as o
+from wager.cli.console import Bars, say
+
+if TYPE_CHECKING:
+    from wager.bench.report import Summary
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+DEFAULT_METHODS = "plain,lookup,oracle,genai"
+_TELL_EVERY_S = 20.0
+
+AsJson = Annotated[bool, typer.Option("--json", help="The summary as one JSON object.")]
+
+
+@app.callback(invoke_without_command=True)
+def bench(
+    context: typer.Context,
+    model: o.Model = o.DEFAULT_MODEL,
+    methods: Annotated[
+        str,
+        typer.Option(
+            help="Comma-separated: plain, lookup, auto, model:PATH, lookup:n=8, oracle, oracle:copy, genai, "
+            "llamacpp:FILE.gguf; a profile in front as in max/plain."
+        ),
+    ] = DEFAULT_METHODS,
+    suite: Annotated[str, typer.Option(help="A shipped suite by name, or JSON lines with prompt or turns.")] = "mixed",
+    per_task: Annotated[int | None, typer.Option(help="Only the first so many prompts of every task.")] = None,
+    tasks: Annotated[str, typer.Option(help="Only these tasks, comma-separated.")] = "",
+    max_tokens: Annotated[int, typer.Option("--max-tokens", "-n", help="Longest answer in tokens.")] = 128,
+    temperature: Annotated[float, typer.Option("--temperature", "-t", help="0 is greedy.")] = 0.0,
+    ignore_eos: o.IgnoreEos = False,
+    repeats: Annotated[int, typer.Option(help="How often everything is measured.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the first repeat; the next ones count up.")] = 0,
+    threads: o.Threads = None,
+    out: Annotated[Path, typer.Option(help="Folder of the results; the same command continues there.")] = Path(
+        "bench-out"
+    ),
+    as_json: AsJson = False,
+) -> None:
+    """Measure methods against plain decoding and peers, prompt by prompt; exit code 1 if texts differ."""
+    if context.invoked_subcommand is not None:
+        return
+    from wager.bench.setup import Options, opened
+
+    options = Options(
+        model=model,
+        methods=methods,
+        suite=suite,
+        per_task=per_task,
+        tasks=tasks,
+        max_tokens=max_tokens,
+        temperature=temperature,
+        ignore_eos=ignore_eos,
+        repeats=repeats,
+        seed=seed,
+        threads=threads,
+        out=out,
+    )
+    with Bars() as bars:
+        progress = Ticker(bars)
+        with opened(options, say=progress.say, progress=progress) as measurement:
+            try:
+                measurement.run()
+            except KeyboardInterrupt:
+                bars.close()
+                say(f"stopped: what was measured is in {out}, the same command continues")
+                raise
+            failed = measurement.n_mismatches > 0
+    _show(out, as_json=as_json)
+    raise typer.Exit(1 if failed else 0)
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The --out folder of a measurement.")],
+    as_json: AsJson = False,
+) -> None:
+    """Make the tables of a measurement again."""
+    summary = _show(folder, as_json=as_json)
+    raise typer.Exit(1 if summary.mismatches else 0)
+
+
+def _show(folder: Path, *, as_json: bool) -> Summary:
+    """Print the summary, and leave it beside the rows as Markdown."""
+    from wager.bench.journal import rows_of
+    from wager.bench.report import markdown, summarise
+
+    summary = summarise(rows_of(folder))
+    text = markdown(summary)
+    if folder.is_dir():
+        (folder / "report.md").write_text(text, encoding="utf-8")
+    print(json.dumps(asdict(summary), ensure_ascii=False, indent=2) if as_json else text, end="\n" if as_json else "")
+    return summary
+
+
+class Ticker:
+    """Progress bars, and where there is no terminal a line with the time left every now and then."""
+
+    def __init__(self, bars: Bars) -> None:
+        self._bars = bars
+        self._started = self._told = time.monotonic()
+
+    def say(self, line: str) -> None:
+        self._bars.close()
+        say(line)
+
+    def __call__(self, label: str, done: int, total: int) -> None:
+        self._bars(label, done, total)
+        now = time.monotonic()
+        if done == 0:
+            self._started = self._told = now
+        elif not sys.stderr.isatty() and done < total and now - self._told > _TELL_EVERY_S:
+            self._told = now
+            left = (now - self._started) / done * (total - done)
+            say(f"{label}: {done} of {total}, about {left / 60:.0f} min left")
