@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from gguf import GGUFWriter
+from gguf import GGMLQuantizationType as QType
+from gguf import GGUFWriter, LlamaFileType, quants
 
 HERE = Path(__file__).parent
 HIDDEN, LAYERS, HEADS, KV_HEADS, HEAD_DIM, FFN, CONTEXT = 64, 2, 4, 2, 32, 128, 512
@@ -107,10 +109,20 @@ def noisy(tensors: Tensors, seed: int, share: float) -> Tensors:
     return out
 
 
-def write_gguf(path: Path, arch: str, tensors: Tensors, tokens: list[str], merges: list[str]) -> None:
-    """A complete GGUF file with float32 tensors."""
+def write_gguf(
+    path: Path,
+    arch: str,
+    tensors: Tensors,
+    tokens: list[str],
+    merges: list[str],
+    *,
+    qtype: QType = QType.F32,
+    change: Callable[[GGUFWriter], None] = lambda writer: None,
+) -> None:
+    """A complete GGUF file with its matrices as ``qtype``; ``change`` may add to the header before it is written."""
     writer = GGUFWriter(path, arch)
     writer.add_name(path.stem)
+    writer.add_file_type(LlamaFileType.GUESSED)
     writer.add_context_length(CONTEXT)
     writer.add_embedding_length(HIDDEN)
     writer.add_block_count(LAYERS)
@@ -123,6 +135,20 @@ def write_gguf(path: Path, arch: str, tensors: Tensors, tokens: list[str], merge
     writer.add_rope_freq_base(10000.0)
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_vocab_size(len(tokens))
+    if tokens:
+        add_tokenizer(writer, tokens, merges)
+    change(writer)
+    for name, value in tensors.items():
+        raw = quants.quantize(value, qtype) if value.ndim == 2 else value
+        writer.add_tensor(name, raw, raw_dtype=qtype if value.ndim == 2 else QType.F32)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def add_tokenizer(writer: GGUFWriter, tokens: list[str], merges: list[str]) -> None:
+    """Vocabulary, special ids and chat template."""
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("qwen2")
     writer.add_token_list(tokens)
@@ -133,12 +159,6 @@ def write_gguf(path: Path, arch: str, tensors: Tensors, tokens: list[str], merge
     writer.add_pad_token_id(tokens.index("<|im_end|>"))
     writer.add_add_bos_token(False)
     writer.add_chat_template(TEMPLATE)
-    for name, value in tensors.items():
-        writer.add_tensor(name, value)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
 
 
 def make(folder: Path) -> None:

@@ -19,6 +19,7 @@ EXACT_PROPERTIES: Mapping[str, str] = {
     "KV_CACHE_PRECISION": "f32",
 }
 _ROWS = 64
+_MAX_TOKENS = 512  # bounds the memory for logits: a small vocabulary cuts the text into many more
 PROBE = """\
 A cache keeps copies of values that were expensive to compute or slow to fetch. It works because programs are
 not random: what was used a moment ago is likely to be used again, and what lies beside it is likely to come
@@ -106,11 +107,11 @@ def divergence(p_logits: F32, q_logits: F32) -> F64:
 
 
 def probe_ids(ir_dir: Path) -> list[int]:
-    """The probe text as token ids of the model in ``ir_dir``."""
+    """The probe text as token ids of the model in ``ir_dir``, at most 512 of them."""
     import openvino_genai
 
     tokenizer = openvino_genai.Tokenizer(str(ir_dir))
-    return [int(i) for i in tokenizer.encode(PROBE, add_special_tokens=False).input_ids.data[0]]
+    return [int(i) for i in tokenizer.encode(PROBE, add_special_tokens=False).input_ids.data[0][:_MAX_TOKENS]]
 
 
 def imported_logits(ir_dir: Path, ids: list[int], properties: Mapping[str, str]) -> F32:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +22,7 @@ from wager.models.weights import check_form
 from wager.models.wheel import sha256_of
 
 Progress = Callable[[str, int, int], None]
+_FULL_BYTES = 1 << 20  # less than this left after a failed write: that was why
 _TOKENIZER_FILES = tuple(f"openvino_{kind}.{end}" for kind in ("tokenizer", "detokenizer") for end in ("xml", "bin"))
 _BYTES_PER_WEIGHT = {
     "int8-channel": 1.01,
@@ -60,12 +63,14 @@ def import_gguf(gguf_path: Path, out_dir: Path, *, form: str = DEFAULT_FORM, pro
 
 
 def save(model: ov.Model, path: Path) -> None:
-    """Write xml and bin, then read them back: the serialiser does not report a full disk."""
+    """Write xml and bin, then read them back. A full disk is an ``OSError`` here as it is everywhere else."""
     try:
         ov.serialize(model, str(path))
         ov.Core().read_model(str(path))
     except RuntimeError as error:
-        raise OSError(28, f"the model could not be written whole: {error}", str(path)) from error
+        if shutil.disk_usage(path.parent).free < _FULL_BYTES:
+            raise OSError(errno.ENOSPC, str(error), str(path)) from error
+        raise ModelError(f"`{path}` could not be written ({error}): check the disk and its quota") from error
 
 
 def write_tokenizer(gguf_path: Path, folder: Path) -> None:
