@@ -38,8 +38,8 @@ LAYERS = [
 # Plug-ins know the nouns and the mathematics only (and where files live, and text).
 PLUGINS = {"drafters", "policies", "models"}
 PLUGIN_MAY = {"types", "errors", "sampling", "cost", "home", "text", "record", "cache", "pack"}
-# A model drafter opens a model.
-EXTRA = {"drafters": {"models"}}
+# A model drafter opens a model, and must know what ends the target's answer.
+EXTRA = {"drafters": {"models", "commit"}}
 
 
 def module(path: Path) -> str:
@@ -81,7 +81,9 @@ def test_files_and_functions_are_short(path: Path) -> None:
     assert source.count("\n") <= limit, f"{path.name}: {source.count(chr(10))} lines, at most {limit}"
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            lines = (node.end_lineno or 0) - node.lineno + 1
+            # A command's parameters are a table of options; only its body is code.
+            first = node.body[0].lineno if path.parent == SRC / "cli" else node.lineno
+            lines = (node.end_lineno or 0) - first + 1
             assert lines < 50, f"{path.name}: {node.name} has {lines} lines"
 
 
@@ -96,7 +98,7 @@ def loaded_after(code: str) -> set[str]:
     "code",
     [
         "import wager",
-        "from wager import LLM, Sampling, WagerError, Text",
+        "from wager import Sampling, WagerError, Text, Event, RunStats",
         "import wager.engine, wager.text, wager.drafters, wager.policies, wager.verify",
         "from wager.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass",
         "from wager.cli import main\ntry: main(['run', '--help'])\nexcept SystemExit: pass",
