@@ -271,9 +271,9 @@ class LLM:
 
     def _measured(self, n_valid_ids: int) -> tuple[Exactness, StepCost]:
         """Self-check and step times of this machine: from the file, or measured now (once)."""
-        saved = load_measurements(self.fingerprint)
-        if saved is not None:
-            return Exactness(**saved["exactness"]), StepCost.from_json(saved["cost"])
+        known = _parsed(load_measurements(self.fingerprint))
+        if known is not None:
+            return known
         if self._progress is not None:
             self._progress("checking that speculation cannot change text here", 0, 1)
         exactness = check_exact(self._model, n_valid_ids, self._model.profile.rules)
@@ -282,6 +282,14 @@ class LLM:
         calibrate(self._model, cost, progress=self._progress)
         save_measurements(self.fingerprint, {"exactness": exactness.to_json(), "cost": cost.to_json()})
         return exactness, cost
+
+
+def _parsed(saved: JSON | None) -> tuple[Exactness, StepCost] | None:
+    """Measurements from their file; None where there are none, or not in a form we know: they are taken again."""
+    try:
+        return None if saved is None else (Exactness(**saved["exactness"]), StepCost.from_json(saved["cost"]))
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 def sampling_defaults(ir_dir: Path) -> dict[str, Any]:

@@ -73,15 +73,14 @@ class _Check:
         return None
 
     def widest(self, budget_s: float) -> int:
-        """The widest forward that reads a prompt and settles output tokens like narrow ones."""
-        start, max_rows, n = time.perf_counter(), 32, len(self.tokens)
-        base = self._read(self.tokens, n, 32)
-        base_output = self._read(self.tokens, n // 2, 32)
+        """The widest forward that reads a prompt, and settles output tokens, like forwards of 32 rows."""
+        start, max_rows = time.perf_counter(), 32
         for width in _WIDE:
-            if width > n or time.perf_counter() - start > budget_s:
+            if width > len(self.tokens) or (width > min(_WIDE) and time.perf_counter() - start > budget_s):
                 break
-            same = np.array_equal(base[:width], self._read(self.tokens[:width], width, width))
-            if not same or not np.array_equal(base_output, self._read(self.tokens, n // 2, width)):
+            text = self.tokens[:width]
+            kinds = (width, _N_NARROW - _N_OUTPUT)  # all of it a prompt, most of it output
+            if not all(np.array_equal(self._read(text, n, 32), self._read(text, n, width)) for n in kinds):
                 break
             max_rows = width
         return max_rows
