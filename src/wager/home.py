@@ -97,13 +97,20 @@ def _mkdir(folder: Path) -> None:
 
 
 def _replace(temporary: Path, final: Path) -> None:
-    if not final.exists():
-        temporary.rename(final)
-        return
-    old = final.parent / f".{final.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}{_PARTIAL}"
-    final.rename(old)
-    temporary.rename(final)
-    shutil.rmtree(old, ignore_errors=True)
+    """Rename over ``final``, moving aside what is there: another process may have put it there just now."""
+    while True:
+        try:
+            temporary.rename(final)
+            return
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+        old = final.parent / f".{final.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}{_PARTIAL}"
+        try:
+            final.rename(old)
+        except FileNotFoundError:
+            continue
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def _writer_lives(folder: Path) -> bool:

@@ -16,7 +16,7 @@ from test_gguf_graph import EXACT, IDS, expected, run, source, tensors, tiny
 
 from wager.errors import CapacityError, ModelError
 from wager.models.describe import check_ir
-from wager.models.fidelity import EXACT_PROPERTIES, PROBE, fidelity
+from wager.models.fidelity import EXACT_PROPERTIES, PROBE, fidelities, fidelity
 from wager.models.gguf import import_gguf
 
 DATA = Path(__file__).parents[1] / "data"
@@ -114,9 +114,8 @@ def test_fidelity_tells_a_faithful_import_from_a_coarse_one(tmp_path: Path) -> N
     path = gguf_file(tmp_path, qtype=QType.Q4_1)
     import_gguf(path, tmp_path / "good")
     import_gguf(path, tmp_path / "exact", form="int4-sum")
-    good, exact = fidelity(tmp_path / "good", path), fidelity(tmp_path / "exact", path)
-    assert good is not None
-    assert exact is not None
+    (good,) = fidelities(tmp_path / "good", path, [EXACT_PROPERTIES])
+    (exact,) = fidelities(tmp_path / "exact", path, [EXACT_PROPERTIES])
     assert exact.kl < good.kl / 2 < 5e-3
     assert good.faithful
     assert good.n_tokens == 512
@@ -125,6 +124,12 @@ def test_fidelity_tells_a_faithful_import_from_a_coarse_one(tmp_path: Path) -> N
     assert wrong is not None
     assert wrong.kl > 0.1
     assert not wrong.faithful
+
+
+def test_fidelity_of_another_vocabulary_is_refused(tmp_path: Path) -> None:
+    path = gguf_file(tmp_path, parts=tiny.weights(1, 416))
+    with pytest.raises(ModelError, match=r"have 416 and 384 tokens: give the file it was imported from"):
+        fidelity(DATA / "tiny-llama", path)
 
 
 def test_fidelity_without_a_source_is_unknown() -> None:

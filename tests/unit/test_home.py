@@ -37,6 +37,16 @@ def test_finished_folder_is_renamed_and_replaces_the_old_one(tmp_path: Path) -> 
     assert [p.name for p in (tmp_path / "deep").iterdir()] == ["model"]
 
 
+def test_two_writers_of_one_folder_both_finish(tmp_path: Path) -> None:
+    with home.atomic_folder(tmp_path / "model") as first:
+        (first / "file").write_text("one")
+        with home.atomic_folder(tmp_path / "model") as second:
+            (second / "file").write_text("two")
+        assert (tmp_path / "model" / "file").read_text() == "two"
+    assert (tmp_path / "model" / "file").read_text() == "one"
+    assert [p.name for p in tmp_path.iterdir()] == ["model"]
+
+
 @pytest.mark.parametrize("error", [ValueError("x"), KeyboardInterrupt(), OSError(errno.EIO, "io")])
 def test_nothing_remains_after_an_exception(tmp_path: Path, error: BaseException) -> None:
     def write() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,26 +78,29 @@ def fidelity(
     None when the source is unknown: there is nothing to compare with. Raises ``ModelError`` when the source does not
     have the IR's vocabulary.
     """
-    if gguf_path is None:
-        return None
+    return None if gguf_path is None else fidelities(ir_dir, gguf_path, [properties])[0]
+
+
+def fidelities(ir_dir: Path, gguf_path: Path, settings: Sequence[Mapping[str, str]]) -> list[Fidelity]:
+    """``fidelity`` for several sets of properties, with the reference computed once."""
     from wager.models import reference
     from wager.models.gguf_read import Source
 
     ids = probe_ids(ir_dir)
     source = Source(gguf_path)
-    imported = imported_logits(ir_dir, ids, properties)
-    if imported.shape[1] != source.shape.vocab:
-        raise ModelError(
-            f"`{gguf_path.name}` has {source.shape.vocab} tokens, `{ir_dir}` {imported.shape[1]}: not its source"
-        )
-    kl, same = 0.0, 0
-    start = 0
+    imported = [imported_logits(ir_dir, ids, properties) for properties in settings]
+    n_vocab = imported[0].shape[1]
+    if n_vocab != source.shape.vocab:
+        counts = f"{source.shape.vocab} and {n_vocab} tokens"
+        raise ModelError(f"`{gguf_path.name}` and `{ir_dir}` have {counts}: give the file it was imported from")
+    kl, same, start = [0.0] * len(settings), [0] * len(settings), 0
     for rows in reference.logits(source, reference.hidden_states(source, ids), rows=_ROWS):
-        ours = imported[start : start + len(rows)]
-        kl += float(divergence(rows, ours).sum())
-        same += int((rows.argmax(-1) == ours.argmax(-1)).sum())
+        for i, logits in enumerate(imported):
+            ours = logits[start : start + len(rows)]
+            kl[i] += float(divergence(rows, ours).sum())
+            same[i] += int((rows.argmax(-1) == ours.argmax(-1)).sum())
         start += len(rows)
-    return Fidelity(kl / len(ids), same / len(ids), len(ids))
+    return [Fidelity(k / len(ids), n / len(ids), len(ids)) for k, n in zip(kl, same, strict=True)]
 
 
 def divergence(p_logits: F32, q_logits: F32) -> F64:
