@@ -187,6 +187,16 @@ def test_no_tokenizer(tmp_path: Path) -> None:
     _refuse(broken_file(tmp_path, tokens=[]), "has no tokenizer .*convert it again with its vocabulary")
 
 
+def test_tokenizer_of_another_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def pieces(writer: tiny.GGUFWriter, tokens: list[str], merges: list[str]) -> None:
+        writer.add_tokenizer_model("llama")
+        writer.add_token_list(tokens)
+        writer.add_token_scores([0.0] * len(tokens))
+
+    monkeypatch.setattr(tiny, "add_tokenizer", pieces)
+    _refuse(broken_file(tmp_path), r"cannot convert the tokenizer in `broken.gguf` .*optimum-cli export openvino")
+
+
 def test_other_architecture(tmp_path: Path) -> None:
     _refuse(broken_file(tmp_path, arch="gemma2"), "architecture `gemma2`: supported are llama, qwen2, qwen3")
 

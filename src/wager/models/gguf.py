@@ -85,15 +85,21 @@ def write_tokenizer(gguf_path: Path, folder: Path) -> None:
         os.symlink(gguf_path.absolute(), link)
         try:
             openvino_genai.Tokenizer(str(link), enable_save_ov_model=True)
-        except RuntimeError as error:
-            last = str(error).strip().splitlines()[-1]
-            raise ModelError(f"the tokenizer in `{gguf_path.name}` cannot be converted: {last}") from error
+        except (RuntimeError, IndexError, ValueError) as error:
+            raise _no_tokenizer(gguf_path, (str(error).strip().splitlines() or ["?"])[-1]) from error
         for name in _TOKENIZER_FILES:
             if not (Path(place) / name).exists():
                 raise ModelError(
                     f"`{gguf_path.name}` has no tokenizer that openvino-genai can convert: use another file"
                 )
             (Path(place) / name).rename(folder / name)
+
+
+def _no_tokenizer(path: Path, reason: str) -> ModelError:
+    return ModelError(
+        f"openvino-genai cannot convert the tokenizer in `{path.name}` ({reason}), byte-level BPE is what it knows: "
+        "export the original with `optimum-cli export openvino --model OWNER/NAME FOLDER`"
+    )
 
 
 def _config(source: Source) -> dict[str, Any]:
