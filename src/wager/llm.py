@@ -170,7 +170,7 @@ class LLM:
         All run together, n samples of each prompt, prompt by prompt. ``chat`` applies the model's chat template to
         text prompts. The text of each equals its solo run.
         """
-        one = isinstance(prompt, str) or (len(prompt) > 0 and isinstance(prompt[0], int))
+        one = isinstance(prompt, str) or len(prompt) == 0 or isinstance(prompt[0], int)
         prompts: list[Any] = [prompt] if one else list(prompt)
         if n is not None and n < 1:
             raise OptionError(f"`n` is {n}: give at least 1")

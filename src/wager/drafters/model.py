@@ -18,7 +18,7 @@ from wager.cache import BlockPool, Fork
 from wager.commit import terminal_ids
 from wager.errors import OptionError
 from wager.pack import Feed, Slots, extra_rows, n_read, pack
-from wager.sampling import Noise, Scores, scores, top_indices
+from wager.sampling import Noise, Scores, arrivals, scores
 from wager.types import EMPTY, F32, Draft, Limits, Model, Sequence, Verdict
 
 
@@ -207,12 +207,8 @@ class ModelDrafter:
         seq = branch.seq
         banned = terminal_ids(seq.sampling, self._eos_ids)
         x: Scores = scores(logits, seq.sampling, tokens=seq.tokens, n_prompt=seq.n_prompt, banned=banned)
-        if seq.sampling.temperature > 0:
-            noise = self._states[seq.id].noise
-            x = x - np.log(noise.exponential(seq.n_output, vocab_size=len(x)))
-        if k == 1:
-            return [int(np.argmax(x))]
-        return [int(t) for t in top_indices(x, k)]
+        noise, temperature = self._states[seq.id].noise, seq.sampling.temperature
+        return [int(token) for token in arrivals(x, noise, seq.n_output, temperature, k)]
 
     def _draft(self, seq: Sequence, asked: dict[int, Limits]) -> Draft:
         state = self._states.get(seq.id)
