@@ -82,19 +82,16 @@ def faithfulness(
     folder: Path, source: Path | None, properties: dict[str, str], progress: Callable[[str, int, int], None]
 ) -> dict[str, Any]:
     """KL and arg-max agreement with the source's weights, exact and in the default profile; None without a source."""
-    from wager.models.fidelity import EXACT_PROPERTIES, fidelity
+    names = ("kl", "argmax_agreement", "default_kl", "default_argmax_agreement", "n_probe_tokens")
+    if source is None:
+        return dict.fromkeys(names)
+    from wager.models.fidelity import EXACT_PROPERTIES, fidelities
 
-    found: dict[str, Any] = {}
-    for i, (prefix, given) in enumerate((("", EXACT_PROPERTIES), ("default_", properties))):
-        if source is not None:
-            progress("comparing with the source weights", i, 2)
-        result = fidelity(folder, source, properties=given)
-        found[f"{prefix}kl"] = None if result is None else result.kl
-        found[f"{prefix}argmax_agreement"] = None if result is None else result.argmax_agreement
-        found["n_probe_tokens"] = None if result is None else result.n_tokens
-    if source is not None:
-        progress("comparing with the source weights", 2, 2)
-    return found
+    progress("comparing with the source weights", 0, 1)
+    exact, default = fidelities(folder, source, [EXACT_PROPERTIES, properties])
+    progress("comparing with the source weights", 1, 1)
+    values = (exact.kl, exact.argmax_agreement, default.kl, default.argmax_agreement, exact.n_tokens)
+    return dict(zip(names, values, strict=True))
 
 
 def lines(found: dict[str, Any], *, measure: bool) -> list[str]:
