@@ -67,9 +67,14 @@ class _Check:
                 reason = _difference(base, self._read(text, n_prompt, width), f"{widths[0]} and {width} new tokens")
                 if reason is not None:
                     return reason
-            reason = _difference(base, self._read(text, n_prompt, 4, beside=True), "one and three sequences")
-            if reason is not None:
-                return reason
+            others = {
+                "one and three sequences": self._read(text, n_prompt, 4, beside=True),
+                "prompt and output apart and in one forward": self._read(text, n_prompt, 7, across=True),
+            }
+            for between, logits in others.items():
+                reason = _difference(base, logits, between)
+                if reason is not None:
+                    return reason
         return None
 
     def widest(self, budget_s: float) -> int:
@@ -85,15 +90,18 @@ class _Check:
             max_rows = width
         return max_rows
 
-    def _read(self, tokens: list[int], n_prompt: int, width: int, *, beside: bool = False) -> F32:
-        """Logits (len(tokens), V) of one sequence that takes ``width`` tokens a forward."""
+    def _read(self, tokens: list[int], n_prompt: int, width: int, *, beside: bool = False, across: bool = False) -> F32:
+        """Logits (len(tokens), V) of one sequence that takes ``width`` tokens a forward.
+
+        ``beside``: with two other sequences; ``across``: the end of the prompt and output tokens in one forward.
+        """
         rows: list[F32] = []
         seq = Sequence(0, tokens, n_prompt, Sampling(), 0)
         while seq.n_cached < len(tokens):
-            end = n_prompt if seq.n_cached < n_prompt else len(tokens)
+            end = n_prompt if seq.n_cached < n_prompt and not across else len(tokens)
             stop = min(seq.n_cached + width, end)
-            if end - stop == 1 and seq.n_cached < n_prompt:  # no single token is left over in a prompt
-                stop = end
+            if n_prompt - stop == 1 or (end - stop == 1 and stop < n_prompt):  # no token is left alone in a prompt
+                stop += 1
             rows += list(self._forward(seq, stop, self._neighbours(stop) if beside else ()))
             seq.n_cached = stop
         return np.array(rows)
