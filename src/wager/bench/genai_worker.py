@@ -11,7 +11,7 @@ from typing import Any
 
 from wager.types import JSON
 
-DEFAULT_MODE = "pa"  # the fastest at batch 1 (docs/benchmarks.md)
+DEFAULT_MODE = "cb"  # the fastest at batch 1, by a little (docs/benchmarks.md)
 _N_LOOKUP = 5  # draft tokens and n-gram of its prompt look-up, as in its own examples
 _MAX_NGRAM = 3
 _KV_CACHE_GB = 1
