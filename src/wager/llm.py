@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as ListLike
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, overload
@@ -94,10 +95,11 @@ class LLM:
         _check_options(num_draft_tokens, tree_width, kv_cache_gb)
         self._progress = progress
         kv_cache_bytes = None if kv_cache_gb is None else int(kv_cache_gb * 2**30)
-        self.ir_dir, self._model = load_model(
-            model, profile=profile, threads=threads, kv_cache_bytes=kv_cache_bytes, progress=progress
-        )
-        self.text = Text(self.ir_dir)
+        self.ir_dir = catalog.resolve(model, progress=progress)
+        with ThreadPoolExecutor(1) as beside:  # the tokenizer loads while the graph compiles
+            text = beside.submit(_loaded_text, self.ir_dir)
+            self._model = load_model(self.ir_dir, profile=profile, threads=threads, kv_cache_bytes=kv_cache_bytes)[1]
+            self.text = text.result()
         self._defaults = sampling_defaults(self.ir_dir)
         self.fingerprint = fingerprint(catalog.model_hash(self.ir_dir), self._model.passes, self._model.properties)
         n_valid_ids = min(self.text.vocab_size, self._model.vocab_size)
@@ -282,6 +284,12 @@ class LLM:
         calibrate(self._model, cost, progress=self._progress)
         save_measurements(self.fingerprint, {"exactness": exactness.to_json(), "cost": cost.to_json()})
         return exactness, cost
+
+
+def _loaded_text(ir_dir: Path) -> Text:
+    text = Text(ir_dir)
+    assert text.vocab_size > 0
+    return text
 
 
 def _parsed(saved: JSON | None) -> tuple[Exactness, StepCost] | None:

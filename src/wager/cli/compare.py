@@ -38,8 +38,7 @@ class Comparison:
 def compare(
     llm: LLM, prompt: str, sampling: Sampling, bars: Bars, *, raw: bool, system: str | None, shown: bool
 ) -> Comparison:
-    """Run plain, then speculative with the seed the plain run had; both stream if ``shown``."""
-    llm.warm_up()
+    """Run plain, then speculative with the seed the plain run had, as a user's first runs; both stream if ``shown``."""
     runs = []
     for speculate in (False, True):
         if shown:

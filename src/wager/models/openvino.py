@@ -20,7 +20,8 @@ BLOCK_SIZE = 32  # fixed by the CPU plugin
 HELD_WIDTHS = (2, 4, 8, 16)  # rows of a decoding step are padded to one of these; wider ones to a multiple of 8
 LANE_WIDTHS = (2, 4, 8)  # widths that may get a compiled graph of their own
 _SMALL_MODEL_BYTES = 400 << 20  # above this a lane takes too much memory, and saves too little (fact 11)
-_SWITCHES_PER_LANE = 150  # compiling a lane takes about as long as this many switches of width
+# Per step, in units of about a millisecond on a small model: what a lane would have saved, and what compiling it takes.
+_FIXED_SHAPE_SAVES, _SWITCH_COSTS, _LANE_COSTS = 1, 6, 1500
 
 
 class OpenVINOModel:
@@ -58,7 +59,7 @@ class OpenVINOModel:
         self._lanes[None] = self._lane(wide)
         self._may_add_lanes = (ir_dir / "openvino_model.bin").stat().st_size <= _SMALL_MODEL_BYTES
         self._last_width = 0
-        self._n_switches = dict.fromkeys(LANE_WIDTHS, 0)
+        self._lost = dict.fromkeys(LANE_WIDTHS, 0)
 
     # -- what the engine asks ------------------------------------------------------------------------------------
 
@@ -130,18 +131,24 @@ class OpenVINOModel:
 
     # -- inside --------------------------------------------------------------------------------------------------
 
-    def _compile(self) -> Any:
-        return self._core.compile_model(self._graph, "CPU", self.profile.properties)
+    def _compile(self, width: int | None = None) -> Any:
+        """A graph for forwards of any number of rows, or of exactly ``width``: fixed shapes save their inference."""
+        if width is None:
+            return self._core.compile_model(self._graph, "CPU", self.profile.properties)
+        fixed = self._graph.clone()
+        inputs = ("input_ids", "position_ids", *([graph.ROWS] if self.passes["logits_for_rows"] else []))
+        fixed.reshape(dict.fromkeys(inputs, [width]))
+        return self._core.compile_model(fixed, "CPU", self.profile.properties)
 
     def _lane_for(self, n_rows: int) -> Any:
         """The graph for a forward of this width: its own, or the one that takes any.
 
-        The plugin prepares every node again when the width changes (fact 11). A width gets its own graph once its
-        changes have cost about as much as compiling takes (the ski-rental rule: never more than twice the best).
+        The plugin prepares every node again when the width changes (fact 11). A width gets its own graph once doing
+        without has cost about as much as compiling takes (the ski-rental rule: never more than twice the best).
         """
-        if n_rows not in self._lanes and n_rows in self._n_switches and self._may_add_lanes:
-            self._n_switches[n_rows] += n_rows != self._last_width
-            if self._n_switches[n_rows] > _SWITCHES_PER_LANE:
+        if n_rows not in self._lanes and n_rows in self._lost and self._may_add_lanes:
+            self._lost[n_rows] += _FIXED_SHAPE_SAVES + _SWITCH_COSTS * (n_rows != self._last_width)
+            if self._lost[n_rows] > _LANE_COSTS:
                 self._add_lane(n_rows)
         if n_rows in self._lanes:
             return self._lanes[n_rows]
@@ -150,7 +157,7 @@ class OpenVINOModel:
 
     def _add_lane(self, width: int) -> None:
         if width not in self._lanes:
-            self._lanes[width] = self._lane(self._compile())
+            self._lanes[width] = self._lane(self._compile(width))
 
     def _lane(self, compiled: Any) -> Any:
         request = compiled.create_infer_request()
