@@ -27,7 +27,8 @@ from wager.types import JSON, Drafter, Event, Finish, Sampling, Sequence, TokenL
 Progress = Callable[[str, int, int], None]
 Prompt = str | ListLike[int]
 Message = Mapping[str, str]
-_COST_WIDTHS = (2, 4, 8, 16, 24, 32)
+AUTO_DRAFTER = "lookup"  # what needs no second model
+_WIDER = (24, 32)  # widths the cost model knows beyond the held ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,8 @@ class LLM:
 
     ``model``: catalog name, OWNER/NAME, IR folder or GGUF file. ``drafter``: none, lookup, model:PATH or auto.
     ``num_draft_tokens``: None lets the cost policy decide each step; n drafts n tokens always. ``tree_width``: branches
-    of a model drafter's tree. ``kv_cache_gb``: memory for K/V (default: a quarter of what is free, at most 8).
+    of a model drafter's tree. ``kv_cache_gb``: memory for K/V (default: eight full contexts, at most a quarter of what
+    is free and 8 GB).
     ``require_identical``: raise IdentityError where text might depend on how tokens are grouped.
     ``progress(what, done, total)`` is told about long work. Raises WagerError kinds.
     """
@@ -102,23 +104,53 @@ class LLM:
             self.text = text.result()
         self._defaults = sampling_defaults(self.ir_dir)
         self.fingerprint = fingerprint(catalog.model_hash(self.ir_dir), self._model.passes, self._model.properties)
-        n_valid_ids = min(self.text.vocab_size, self._model.vocab_size)
-        self._exactness, self._cost = self._measured(n_valid_ids)
+        self._n_valid_ids = min(self.text.vocab_size, self._model.vocab_size)
+        self._exactness, self._cost = self._measured()
         self._model.max_rows, self._model.rows_rule = self._exactness.max_rows, self._exactness.rule
         if require_identical and self._exactness.reason is not None:
             raise IdentityError(
                 f"this setting is not bit-identical here ({self._exactness.reason}): use profile reference"
             )
-        target = DraftTarget(self.text, n_valid_ids, profile, threads, progress)
-        self._drafter_name = "lookup" if drafter == "auto" else drafter
-        self._drafter: Drafter | None = None if drafter == "none" else make_drafter(self._drafter_name, target)
-        self._engine = Engine(
+        self._threads = threads
+        self._drafter_name = AUTO_DRAFTER if drafter == "auto" else drafter
+        self._engine = self.make_engine(
+            drafter=self._drafter_name, num_draft_tokens=num_draft_tokens, tree_width=tree_width
+        )
+
+    def make_engine(
+        self,
+        *,
+        drafter: Drafter | str | None = "auto",
+        num_draft_tokens: int | None = None,
+        tree_width: int = 1,
+        prefix_caching: bool = True,
+        on_step: Callable[[StepRecord], None] | None = None,
+    ) -> Engine:
+        """Another engine over this model, for those who drive steps themselves. Only one may run at a time.
+
+        ``drafter``: a name as for LLM, a drafter object, or None. Engines share K/V memory: the sequences of one must
+        have ended before another runs, and only one of them may cache prefixes.
+        """
+        if isinstance(drafter, str):
+            profile = self._model.profile.name
+            target = DraftTarget(self.text, self._n_valid_ids, profile, self._threads, self._progress)
+            drafter = (
+                None if drafter == "none" else make_drafter(AUTO_DRAFTER if drafter == "auto" else drafter, target)
+            )
+
+        def observe(record: StepRecord) -> None:
+            self._on_step(record)
+            if on_step is not None:
+                on_step(record)
+
+        return Engine(
             self._model,
             eos_ids=sorted(self.text.eos_ids),
-            n_valid_ids=n_valid_ids,
-            drafter=self._drafter,
+            n_valid_ids=self._n_valid_ids,
+            drafter=drafter,
             policy=self._policy(num_draft_tokens, tree_width),
-            on_step=self._on_step,
+            prefix_caching=prefix_caching,
+            on_step=observe,
         )
 
     @property
@@ -211,7 +243,7 @@ class LLM:
 
     def close(self) -> None:
         """Free the model. The object cannot be used afterwards."""
-        del self._engine, self._model, self._drafter
+        del self._engine, self._model
 
     # -- inside --------------------------------------------------------------------------------------------------
 
@@ -271,16 +303,16 @@ class LLM:
             return Fixed(depth * tree_width, depth=depth, width=tree_width)
         return CostDriven(self._cost, min_rows=2 if self._model.rows_rule == "pair" else 1)
 
-    def _measured(self, n_valid_ids: int) -> tuple[Exactness, StepCost]:
+    def _measured(self) -> tuple[Exactness, StepCost]:
         """Self-check and step times of this machine: from the file, or measured now (once)."""
         known = _parsed(load_measurements(self.fingerprint))
         if known is not None:
             return known
         if self._progress is not None:
             self._progress("checking that speculation cannot change text here", 0, 1)
-        exactness = check_exact(self._model, n_valid_ids, self._model.profile.rules)
+        exactness = check_exact(self._model, self._n_valid_ids, self._model.profile.rules)
         self._model.max_rows, self._model.rows_rule = exactness.max_rows, exactness.rule
-        cost = StepCost([w for w in _COST_WIDTHS if w <= exactness.max_rows])
+        cost = StepCost([w for w in (*self._model.widths, *_WIDER) if w <= exactness.max_rows])
         calibrate(self._model, cost, progress=self._progress)
         save_measurements(self.fingerprint, {"exactness": exactness.to_json(), "cost": cost.to_json()})
         return exactness, cost

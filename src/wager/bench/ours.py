@@ -8,9 +8,7 @@ from collections.abc import Callable
 from wager.bench.answer import Answer, Request
 from wager.bench.methods import Method
 from wager.bench.oracle import Certain, Oracle
-from wager.drafters import make_drafter
-from wager.engine import Engine
-from wager.llm import LLM, DraftTarget
+from wager.llm import LLM
 from wager.policies.cost_driven import CostDriven
 from wager.record import StepRecord
 from wager.text import StreamedText
@@ -25,12 +23,15 @@ class Ours:
     No engine keeps a prompt's K/V for the next request: every method reads every prompt itself.
     """
 
-    def __init__(self, llm: LLM, method: Method, *, threads: int | None = None) -> None:
+    def __init__(self, llm: LLM, method: Method) -> None:
         self._llm = llm
         self._oracle = Oracle(copy_only=method.argument == "copy") if method.kind == "oracle" else None
-        drafter = self._oracle or _drafter(llm, method, threads)
+        spec: Drafter | str = self._oracle or ("none" if method.kind == "plain" else method.drafter)
         self._steps: list[StepRecord] = []
-        self._engine = _engine(llm, drafter, method.n_draft, self._steps.append)
+        self._engine = llm.make_engine(
+            drafter=spec, num_draft_tokens=method.n_draft, prefix_caching=False, on_step=self._steps.append
+        )
+        drafter = self._engine.drafter
         if self._oracle is not None and isinstance(self._engine.policy, CostDriven):
             self._engine.policy.acceptance = Certain()
         self.is_exact = llm.info["exactness"] == "bit-identical"
@@ -81,32 +82,6 @@ def load(model: str, profile: str, *, threads: int | None, progress: Progress | 
     llm = LLM(model, drafter="none", profile=profile, threads=threads, progress=progress)
     llm.warm_up()
     return llm
-
-
-def _engine(llm: LLM, drafter: Drafter | None, n_draft: int | None, on_step: Callable[[StepRecord], None]) -> Engine:
-    """Another engine over the model of ``llm``, made as LLM makes its own, without prefix caching."""
-
-    def observe(record: StepRecord) -> None:
-        llm._on_step(record)
-        on_step(record)
-
-    return Engine(
-        llm._model,
-        eos_ids=sorted(llm.text.eos_ids),
-        n_valid_ids=min(llm.text.vocab_size, llm._model.vocab_size),
-        drafter=drafter,
-        policy=llm._policy(n_draft, 1),
-        prefix_caching=False,
-        on_step=observe,
-    )
-
-
-def _drafter(llm: LLM, method: Method, threads: int | None) -> Drafter | None:
-    if method.kind == "plain":
-        return None
-    n_valid_ids = min(llm.text.vocab_size, llm._model.vocab_size)
-    target = DraftTarget(llm.text, n_valid_ids, method.profile, threads, None)
-    return make_drafter("lookup" if method.drafter == "auto" else method.drafter, target)
 
 
 def _counts(stats: JSON) -> JSON:

@@ -97,7 +97,7 @@ def _open_runner(
 ) -> None:
     try:
         if method.is_ours:
-            runner: Runner = ours.Ours(llm, method, threads=options.threads)
+            runner: Runner = ours.Ours(llm, method)
         else:
             properties = {str(k): str(v) for k, v in llm.info["properties"].items()}
             eos_ids = sorted(llm.text.eos_ids)

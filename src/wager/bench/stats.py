@@ -27,11 +27,13 @@ class Interval:
 def paired_ratios(base: Mapping[tuple[str, int], float], other: Mapping[tuple[str, int], float]) -> F64:
     """(prompts,) base / other: by (prompt, repeat), then the median over each prompt's repeats.
 
-    Prompts are the unit that varies; repeats of one only take out noise. Pairs that lack a side are left out.
+    Prompts are the unit that varies; repeats of one only take out noise. Pairs that lack a side are left out, and so
+    are answers that came whole in the first step: they have no time after it.
     """
     by_prompt: dict[str, list[float]] = {}
     for prompt, repeat in sorted(set(base) & set(other)):
-        by_prompt.setdefault(prompt, []).append(base[prompt, repeat] / other[prompt, repeat])
+        if base[prompt, repeat] > 0 and other[prompt, repeat] > 0:
+            by_prompt.setdefault(prompt, []).append(base[prompt, repeat] / other[prompt, repeat])
     return np.array([float(np.median(ratios)) for ratios in by_prompt.values()])
 
 

@@ -17,8 +17,9 @@ from wager.models.profiles import Profile, profile_named
 from wager.types import Batch, Forward, RowsRule
 
 BLOCK_SIZE = 32  # fixed by the CPU plugin
-HELD_WIDTHS = (2, 4, 8, 16)  # rows of a decoding step are padded to one of these; wider ones to a multiple of 8
-LANE_WIDTHS = (2, 4, 8)  # widths that may get a compiled graph of their own
+HELD_WIDTHS = (1, 2, 4, 8, 16)  # rows of a decoding step are padded to one of these; wider ones to a multiple of 8
+_FULL_CONTEXTS = 8  # that many are plenty unless kv_cache_gb asks for more
+LANE_WIDTHS = (1, 2, 4, 8)  # widths that may get a compiled graph of their own
 _SMALL_MODEL_BYTES = 400 << 20  # above this a lane takes too much memory, and saves too little (fact 11)
 # Per step, in units of about a millisecond on a small model: what a lane would have saved, and what compiling it takes.
 _FIXED_SHAPE_SAVES, _SWITCH_COSTS, _LANE_COSTS = 1, 6, 1500
@@ -52,7 +53,7 @@ class OpenVINOModel:
             raise ModelError(f"`{ir_dir}` has no attention this engine can page: export it with optimum-cli")
         self.context_length = context_length
         self.max_rows = 512
-        self.rows_rule: RowsRule = self.profile.rules[0] if self.profile.rules else "any"
+        self.rows_rule: RowsRule = self.profile.rules[0] if self.profile.rules else "any"  # until the self-check
         self._lanes: dict[int | None, Any] = {}  # requests by the width they hold; None takes any
         wide = self._compile()
         self._caches = self._allocate(wide, kv_cache_bytes)
@@ -87,16 +88,22 @@ class OpenVINOModel:
     @property
     def switches_are_free(self) -> bool:
         """Whether every width that may have a compiled graph of its own has one."""
-        return all(width in self._lanes for width in LANE_WIDTHS)
+        return all(width in self._lanes for width in LANE_WIDTHS if width in self.widths)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Held widths, ascending. A single row is another kernel, so only the rule "any" has it (fact 5)."""
+        return HELD_WIDTHS if self.rows_rule == "any" else HELD_WIDTHS[1:]
 
     def width_for(self, n_rows: int) -> int:
         """Rows a forward of ``n_rows`` is padded to, so that few widths occur (fact 11)."""
-        return next((w for w in HELD_WIDTHS if w >= n_rows), -(-n_rows // 8) * 8)
+        return next((w for w in self.widths if w >= n_rows), -(-n_rows // 8) * 8)
 
     def warm_up(self) -> None:
         """Compile the graphs of all lanes now."""
         for width in LANE_WIDTHS if self._may_add_lanes else ():
-            self._add_lane(width)
+            if width in self.widths:
+                self._add_lane(width)
 
     def forward(self, batch: Batch) -> Forward:
         """One forward; writes K/V of every row. ``logits`` are a view that the next forward overwrites."""
@@ -114,7 +121,7 @@ class OpenVINOModel:
         if self.profile.masks:
             self._put_masks(put, batch)
         n_wanted = len(batch.rows)
-        rows = _padded_rows(batch.rows, n_rows if n_rows in HELD_WIDTHS else None)
+        rows = _padded_rows(batch.rows, n_rows if n_rows in self.widths else None)
         if self.passes["logits_for_rows"]:
             put(graph.ROWS, ov.Tensor(rows))
         lane.infer()
@@ -137,7 +144,7 @@ class OpenVINOModel:
             return self._core.compile_model(self._graph, "CPU", self.profile.properties)
         fixed = self._graph.clone()
         inputs = ("input_ids", "position_ids", *([graph.ROWS] if self.passes["logits_for_rows"] else []))
-        fixed.reshape(dict.fromkeys(inputs, [width]))
+        fixed.reshape({name: [width] for name in inputs})
         return self._core.compile_model(fixed, "CPU", self.profile.properties)
 
     def _lane_for(self, n_rows: int) -> Any:
@@ -172,13 +179,14 @@ class OpenVINOModel:
         sizes = [int(np.prod(shape)) * port.get_element_type().size for port, shape in zip(ports, shapes, strict=True)]
         budget = default_kv_cache_bytes() if kv_cache_bytes is None else kv_cache_bytes
         n_blocks = budget // sum(sizes)
-        longest = 64 * -(-self.context_length // BLOCK_SIZE)  # 64 full contexts are plenty
+        n_plenty = _FULL_CONTEXTS * -(-self.context_length // BLOCK_SIZE)
         if n_blocks < 8:
             raise CapacityError(
                 f"`kv_cache_gb` of {budget / 2**30:.2f} holds {n_blocks * BLOCK_SIZE} tokens: "
                 f"give at least {8 * sum(sizes) / 2**30:.2f}"
             )
-        n_blocks = min(n_blocks, longest)
+        if kv_cache_bytes is None:
+            n_blocks = min(n_blocks, max(n_plenty, 64))
         self._kv_bytes_per_block = sum(sizes)
         return [
             ov.Tensor(port.get_element_type(), ov.Shape([n_blocks, *shape]))
@@ -204,7 +212,7 @@ def read_graph(core: Any, ir_dir: Path) -> Any:
 
 
 def default_kv_cache_bytes() -> int:
-    """A quarter of the memory that is available now, at most 8 GiB. Pages are taken only as they are written."""
+    """A quarter of the memory that is available now, at most 8 GiB: a bound, taken only as rows are written."""
     available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return int(min(available // 4, 8 << 30))
 

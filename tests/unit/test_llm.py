@@ -1,0 +1,153 @@
+"""The front door: what is remembered about a machine, what is refused, what a call returns. On the tiny model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from wager import LLM
+from wager.errors import CapacityError, IdentityError, ModelError, OptionError
+from wager.llm import sampling_defaults
+from wager.models.openvino import OpenVINOModel
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(autouse=True)
+def _one_home(home, monkeypatch, _own_home):
+    monkeypatch.setenv("WAGER_HOME", str(home))
+
+
+@pytest.fixture(scope="module")
+def llm(tiny_llama, home):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WAGER_HOME", str(home))
+        return LLM(tiny_llama, kv_cache_gb=0.1)
+
+
+def test_a_machine_is_measured_once(llm, tiny_llama, home):
+    files = list((home / "machines").iterdir())
+    assert len(files) == 1
+    seen = []
+    LLM(tiny_llama, kv_cache_gb=0.1, progress=lambda what, done, total: seen.append(what))
+    assert not any("measuring" in what or "checking" in what for what in seen)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"exactness": {}}', '{"exactness": {"max_rows": 64}, "cost": {}}'])
+def test_damaged_measurements_are_taken_again(llm, tiny_llama, home, content):
+    [file] = (home / "machines").iterdir()
+    file.write_text(content)
+    again = LLM(tiny_llama, kv_cache_gb=0.1)
+    assert again.info["exactness"] == "bit-identical"
+    assert json.loads(file.read_text())["exactness"]["rule"] == again.info["rows_rule"]
+
+
+def test_info_says_what_is_in_force(llm):
+    info = llm.info
+    assert info["profile"] == "fast"
+    assert info["drafter"] == "lookup"
+    assert info["rows_rule"] == "split"
+    assert info["properties"]["KV_CACHE_PRECISION"] == "f16"
+    assert len(info["system_fingerprint"]) == 12
+    json.dumps(info)
+
+
+def test_profile_max_promises_nothing_and_can_be_refused(tiny_llama):
+    llm = LLM(tiny_llama, profile="max", kv_cache_gb=0.1)
+    assert llm.info["exactness"].startswith("max (not bit-identical here")
+    assert llm.generate("ab", llm.sampling(max_tokens=5), chat=False).tokens
+    with pytest.raises(IdentityError, match="reference"):
+        LLM(tiny_llama, profile="max", kv_cache_gb=0.1, require_identical=True)
+
+
+def test_max_feeds_single_rows_and_masks(tiny_llama):
+    draft = tiny_llama.parent / "tiny-llama-b"
+    llm = LLM(tiny_llama, profile="max", drafter=f"model:{draft}", tree_width=2, kv_cache_gb=0.1)
+    widths = []
+    engine = llm.make_engine(drafter=None, on_step=lambda record: widths.append(record.width))
+    engine.submit([5, 6, 7], llm.sampling(max_tokens=5, ignore_eos=True), seed=0)
+    while engine.has_work:
+        engine.step()
+    assert widths[1:] == [1, 1, 1, 1]
+    answer = llm.generate("abab" * 6, llm.sampling(max_tokens=20, ignore_eos=True), chat=False)
+    assert answer.stats.n_accepted > 0
+
+
+def test_fixed_shape_graphs_give_the_same_bits(tiny_llama):
+    from wager.calibrate import _batch
+
+    model = OpenVINOModel(tiny_llama, kv_cache_bytes=1 << 24, context_length=512)
+    for cache in model._caches:  # the context is whatever memory holds, and NaN equals nothing
+        cache.data[:] = 0.1
+    for width in (2, 4, 8):
+        batch = _batch(model, width, 40)
+        before = model.forward(batch).logits.copy()
+        model._add_lane(width)
+        assert (model.forward(batch).logits == before).all()
+
+
+def test_a_width_gets_its_graph_when_doing_without_has_cost_as_much(tiny_llama):
+    from wager.calibrate import _batch
+
+    model = OpenVINOModel(tiny_llama, kv_cache_bytes=1 << 24, context_length=512)
+    two, eight = _batch(model, 2, 40), _batch(model, 8, 40)
+    for _ in range(300):
+        model.forward(two)
+        model.forward(eight)
+    assert {2, 8} <= set(model._lanes)
+    assert 4 not in model._lanes
+
+
+def test_what_generate_returns(llm):
+    sampling = llm.sampling(max_tokens=6, temperature=1.0, seed=1)
+    one = llm.generate("ab", sampling, chat=False)
+    assert [c.tokens for c in llm.generate(["ab"], sampling, chat=False)] == [one.tokens]
+    three = llm.generate("ab", sampling, chat=False, n=3)
+    assert three[0].tokens == one.tokens
+    assert len({tuple(c.tokens) for c in three}) == 3
+    two_of_two = llm.generate(["ab", "cd"], sampling, chat=False, n=2)
+    assert len(two_of_two) == 4
+    assert two_of_two[1].tokens == three[1].tokens
+    assert llm.generate([5, 6], sampling).n_prompt == 2
+    with pytest.raises(OptionError, match="`n`"):
+        llm.generate("ab", sampling, n=0)
+
+
+def test_chat_keeps_the_prefix(llm):
+    messages = [{"role": "user", "content": "hello there, this is a long enough question " * 3}]
+    before = llm._engine.cache.n_prefix_hits
+    first = llm.chat_stream(messages, llm.sampling(max_tokens=5), on_event=lambda event: None)
+    messages += [{"role": "assistant", "content": first.text}, {"role": "user", "content": "and now?"}]
+    second = llm.chat_stream(messages, llm.sampling(max_tokens=5), on_event=lambda event: None)
+    assert llm._engine.cache.n_prefix_hits - before >= 32
+    assert second.n_prompt > first.n_prompt
+
+
+def test_sampling_defaults_come_from_the_model(tmp_path):
+    def defaults(text):
+        (tmp_path / "generation_config.json").write_text(text)
+        return sampling_defaults(tmp_path)
+
+    assert defaults('{"temperature": 0.6, "top_p": 0.9, "do_sample": true}') == {"temperature": 0.6, "top_p": 0.9}
+    assert defaults('{"temperature": 0.6, "do_sample": false, "repetition_penalty": 1.1}') == {
+        "repetition_penalty": 1.1
+    }
+    assert defaults("{}") == {}
+    with pytest.raises(ModelError, match="JSON"):
+        defaults("{")
+
+
+def test_too_little_memory_says_how_much_is_needed(tiny_llama):
+    with pytest.raises(CapacityError, match="give at least"):
+        LLM(tiny_llama, kv_cache_gb=1e-6)
+
+
+def test_a_folder_that_is_no_model(tmp_path):
+    (tmp_path / "openvino_model.xml").write_text("nonsense")
+    with pytest.raises(ModelError):
+        LLM(Path(tmp_path))
