@@ -72,7 +72,8 @@ def test_a_measurement_from_the_command_to_the_report(
             assert row["total_s"] == pytest.approx(row["first_token_s"] + row["decode_s"])
             if name != "genai":
                 inside = row["decode_draft_s"] + row["decode_target_s"] + row["decode_host_s"]
-                assert 0 < inside <= row["decode_s"] * 1.001
+                assert inside <= row["decode_s"] * 1.001
+                assert inside > 0 or name == "oracle"  # which may have it all in the first step
                 assert row["n_tokens_first"] + sum(step[2] for step in row["steps"]) == 24
     assert all(row["n_forwards"] == 24 for row in by_method["plain"])
     assert all(row["n_accepted"] == row["n_drafted"] > 0 for row in by_method["oracle"])
