@@ -145,8 +145,12 @@ class Engine:
         for turn in turns:
             seq = turn.seq
             if not self.cache.is_open(seq.id):
-                seq.n_cached = self.cache.open(seq.id, seq.tokens, n_read=n_read(seq, self.model.rows_rule))
-                turn = Turn(seq, min(turn.n_new, len(seq.tokens) - seq.n_cached))
+                rule = self.model.rows_rule
+                n_rows = turn.n_new + extra_rows(seq, turn.n_new, 0, rule)
+                seq.n_cached = self.cache.open(seq.id, seq.tokens, n_read=n_read(seq, rule))
+                n_new = min(turn.n_new, len(seq.tokens) - seq.n_cached)
+                # what was found may end one token before the prompt does: the row fed again for it was not planned
+                turn = Turn(seq, n_new - (n_new + extra_rows(seq, n_new, 0, rule) > n_rows))
             opened.append(turn)
         return opened
 

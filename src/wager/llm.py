@@ -321,6 +321,7 @@ class LLM:
 def _loaded_text(ir_dir: Path) -> Text:
     text = Text(ir_dir)
     assert text.vocab_size > 0
+    assert text.joins_bytes in (True, False)  # looked up for every answer: found out here
     return text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -18,6 +19,8 @@ _PADDING_PIECE = re.compile(rb"\[PAD\d+\]|<pad_?\d+>|<\|?(?:reserved|unused|dumm
 _CHECK_CUT_FROM = 512
 # The window is decoded again for each piece: long enough to re-anchor seldom, short enough to be cheap.
 _WINDOW, _OVERLAP = 48, 8
+_PROBE_TOKENS = 256
+_TOUCHY_PIECE = re.compile(rb" ?(?:[.?!,']|n't|'(?:m|s|ve|re|t|ll|d)|' )")
 
 
 def incomplete_tail(data: bytes) -> int:
@@ -39,6 +42,13 @@ def incomplete_tail(data: bytes) -> int:
             return n if low <= data[-n + 1] <= high else 0
         return n
     return 0
+
+
+def _is_text(piece: bytes) -> bool:
+    try:
+        return bool(piece.decode())
+    except UnicodeDecodeError:
+        return False
 
 
 class Text:
@@ -168,6 +178,24 @@ class Text:
         first = next((token for token, piece in enumerate(pieces) if incomplete_tail(piece)), None)
         return first is not None and self.decode([first]).endswith(REPLACEMENT)
 
+    @cached_property
+    def joins_bytes(self) -> bool:
+        """Whether decoding is nothing but joining the bytes of tokens: no clean-up, no dropped space.
+
+        Tried, not assumed: on shuffled tokens of the vocabulary, those that clean-up rules look for among them (English
+        contractions, spaces before punctuation), and on a leading space.
+        """
+        whole = [t for t in range(self.vocab_size) if _is_text(self.token_bytes(t))]
+        touchy = [t for t in whole if _TOUCHY_PIECE.fullmatch(self.token_bytes(t))]
+        sample = (touchy[:_PROBE_TOKENS] + whole[:: max(1, len(whole) // _PROBE_TOKENS)])[: 2 * _PROBE_TOKENS]
+        shuffle = random.Random(0).shuffle
+        for _ in range(3):
+            shuffle(sample)
+            if self.decode(sample) != b"".join(map(self.token_bytes, sample)).decode():
+                return False
+        spaced = [t for t in whole if self.token_bytes(t).startswith(b" ")][:3]
+        return all(self.decode([t]) == self.token_bytes(t).decode() for t in spaced)
+
     def finished(self, ids: Sequence[int]) -> str:
         """``decode`` without an unfinished character at the end: what a user should see of ``ids``."""
         tail = b""
@@ -240,9 +268,10 @@ def _is_padding(piece: bytes) -> bool:
 class Detokenizer:
     """Text of a growing list of tokens, piece by piece; an unfinished character is held back.
 
-    All pieces together are ``Text.finished`` of all tokens. Each push decodes a short window, not the whole text. The
-    window overlaps what was shown already, so that a piece is decoded next to its left neighbour (tokenizers drop a
-    space at the start of a text).
+    All pieces together are ``Text.finished`` of all tokens. Where decoding joins bytes, so does this; otherwise, and
+    from the first byte on that is no text, each push decodes a short window, not the whole text. The window overlaps
+    what was shown already, so that a piece is decoded next to its left neighbour (tokenizers drop a space at the start
+    of a text).
     """
 
     def __init__(self, text: Text) -> None:
@@ -250,21 +279,39 @@ class Detokenizer:
         self._window: list[int] = []
         self._shown = ""
         self._tail = b""
+        self._joins = text.joins_bytes
+        self._open = b""  # bytes of an unfinished character, where bytes are joined
 
     def push(self, tokens: Iterable[int]) -> str:
         """Adds tokens and returns the text that can be shown now (possibly empty)."""
-        before = len(self._window)
-        for token in tokens:
-            data = self._text.token_bytes(token)
-            if data:
-                self._window.append(token)
-                self._tail = (self._tail + data)[-3:]
-        if len(self._window) == before:
+        new = [(token, data) for token in tokens if (data := self._text.token_bytes(token))]
+        if not new:
             return ""
+        joined = self._join(b"".join(data for _, data in new)) if self._joins else None
+        if self._joins and joined is None:
+            self._joins, self._shown = False, self._visible() if self._window else ""
+        for token, data in new:
+            self._window.append(token)
+            self._tail = (self._tail + data)[-3:]
+        if joined is not None:
+            if len(self._window) > _WINDOW and not self._open:
+                del self._window[:-_OVERLAP]
+            return joined
         text = self._visible()
         piece, self._shown = text[len(self._shown) :], max(text, self._shown, key=len)
         self._slide()
         return piece
+
+    def _join(self, data: bytes) -> str | None:
+        """The text that ``data`` completes; None if it is no text."""
+        data = self._open + data
+        n_tail = incomplete_tail(data)
+        try:
+            text = data[: len(data) - n_tail].decode()
+        except UnicodeDecodeError:
+            return None
+        self._open = data[len(data) - n_tail :]
+        return text
 
     def _visible(self) -> str:
         return self._text._without_tail(self._text.decode(self._window), incomplete_tail(self._tail))

@@ -147,7 +147,7 @@ class Draft:
 
     @property
     def is_chain(self) -> bool:
-        return bool(np.array_equal(self.parents, np.arange(-1, len(self.parents) - 1)))
+        return len(self.parents) == 0 or bool(np.all(self.parents == np.arange(-1, len(self.parents) - 1)))
 
 
 def chain(tokens: ListLike[int], *, support: int = 0, kind: DraftKind = "deterministic") -> Draft:

@@ -206,3 +206,19 @@ def test_one_step_is_one_forward():
     model = toy()
     outcome = run(model, Sampling(max_tokens=20), drafter=Lookup(min_match=1), policy=Fixed(4))
     assert model.n_forwards == outcome.n_steps
+
+
+def test_a_prefix_found_after_eviction_keeps_to_the_widest_forward():
+    """The prompt ends one token after a shared block, so this token is fed with the one before it: a row more."""
+    model, sampling = toy(rows_rule="split", max_rows=8), Sampling(max_tokens=30, ignore_eos=True)
+    expected = run(toy(rows_rule="split"), sampling, batch=[[1, 2, 3, 4, 5]]).tokens
+    engine = Engine(model)
+    seq = engine.submit([1, 2, 3, 4, 5], sampling, seed=0)
+    while seq.n_output < 20:
+        engine.step()
+    engine.evict(seq.id)
+    for _ in range(engine.cache.n_free - 1):  # all blocks but the most recent one, which is the first of the text
+        engine.cache._take()
+    while engine.has_work:
+        engine.step()  # the toy asserts the number of rows
+    assert [seq.tokens] == expected

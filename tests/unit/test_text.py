@@ -118,6 +118,24 @@ def test_real_text_never_shows_a_replacement_of_its_own(s: str, data: st.DataObj
     assert sum(p.count("\ufffd") for p in pieces) == whole.count("\ufffd")
 
 
+@pytest.mark.parametrize("key", FAKES)
+@given(ids=st.lists(st.integers(0, len(PIECES) - 1), max_size=90))
+@settings(max_examples=60, deadline=None)
+def test_joined_bytes_are_what_windows_give(ids: list[int], key: tuple[bool, bool]) -> None:
+    shown = []
+    for joins in (True, False):
+        text = fake(key[0], strip=False)
+        text.__dict__["joins_bytes"] = joins
+        detokenizer = Detokenizer(text)
+        shown.append([detokenizer.push([token]) for token in ids])
+    assert shown[0] == shown[1]
+
+
+def test_a_tokenizer_that_drops_a_leading_space_is_found_out() -> None:
+    assert fake(strip=False).joins_bytes
+    assert not fake(strip=True).joins_bytes
+
+
 @pytest.mark.parametrize("marks", [False, True])
 def test_a_character_cut_by_the_end_is_dropped(marks: bool) -> None:
     text = FAKES[marks, False]
@@ -147,6 +165,7 @@ def test_streaming_decodes_short_windows_only() -> None:
     lengths: list[int] = []
     decode = text._tokenizer.decode
     assert text.special_ids == {0, 1}
+    text.__dict__["joins_bytes"] = False
     text._tokenizer.decode = lambda ids: lengths.append(len(ids)) or decode(ids)
     stream(text, [2 + ord("a"), 1] * 3000, [1] * 6000)
     assert max(lengths) <= 64

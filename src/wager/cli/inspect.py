@@ -94,6 +94,12 @@ def faithfulness(
     return dict(zip(names, values, strict=True))
 
 
+def _not_applied(name: str, found: dict[str, Any]) -> str:
+    if name == "merge_products" and found["source_name"]:  # gguf_graph.py writes one product for q/k/v and for gate/up
+        return "done by the import"
+    return "pattern not found, graph left alone"
+
+
 def lines(found: dict[str, Any], *, measure: bool) -> list[str]:
     """The report for people."""
     tokens = found["special_tokens"]
@@ -106,7 +112,7 @@ def lines(found: dict[str, Any], *, measure: bool) -> list[str]:
         ("vocabulary", f"{found['vocab_size']} tokens, {len(tokens['special'])} of them special"),
         ("ends with", eos),
         ("chat template", "yes" if tokens["chat_template"] else "no: use --raw"),
-        *((PASSES[name], n or "pattern not found, graph left alone") for name, n in found["passes"].items()),
+        *((PASSES[name], n or _not_applied(name, found)) for name, n in found["passes"].items()),
     ]
     if measure and found["kl"] is None:
         rows.append(("faithfulness", "unknown: the source weights are not here"))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import openvino as ov
 
 from wager.errors import CapacityError, ModelError
@@ -23,6 +24,23 @@ LANE_WIDTHS = (1, 2, 4, 8)  # widths that may get a compiled graph of their own
 _SMALL_MODEL_BYTES = 400 << 20  # above this a lane takes too much memory, and saves too little (fact 11)
 # Per step, in units of about a millisecond on a small model: what a lane would have saved, and what compiling it takes.
 _FIXED_SHAPE_SAVES, _SWITCH_COSTS, _LANE_COSTS = 1, 6, 1500
+
+
+class _Lane:
+    """One compiled graph's request, and its input tensors: values of the same shape are written in place."""
+
+    def __init__(self, request: Any) -> None:
+        self.request = request
+        self._inputs: dict[str, npt.NDArray[Any]] = {}
+
+    def put(self, name: str, values: npt.NDArray[Any]) -> None:
+        held = self._inputs.get(name)
+        if held is not None and held.shape == values.shape:
+            held[...] = values
+            return
+        tensor = ov.Tensor(values)  # a copy
+        self.request.set_tensor(name, tensor)
+        self._inputs[name] = tensor.data
 
 
 class OpenVINOModel:
@@ -54,7 +72,7 @@ class OpenVINOModel:
         self.context_length = context_length
         self.max_rows = 512
         self.rows_rule: RowsRule = self.profile.rules[0] if self.profile.rules else "any"  # until the self-check
-        self._lanes: dict[int | None, Any] = {}  # requests by the width they hold; None takes any
+        self._lanes: dict[int | None, _Lane] = {}  # by the width they hold; None takes any
         wide = self._compile()
         self._caches = self._allocate(wide, kv_cache_bytes)
         self._lanes[None] = self._lane(wide)
@@ -70,7 +88,7 @@ class OpenVINOModel:
 
     @property
     def vocab_size(self) -> int:
-        return int(self._lanes[None].model_outputs[0].get_partial_shape()[-1].get_length())
+        return int(self._lanes[None].request.model_outputs[0].get_partial_shape()[-1].get_length())
 
     @property
     def n_blocks(self) -> int:
@@ -109,23 +127,23 @@ class OpenVINOModel:
         """One forward; writes K/V of every row. ``logits`` are a view that the next forward overwrites."""
         n_rows = len(batch.tokens)
         lane = self._lane_for(n_rows)
-        put = lane.set_tensor
+        put = lane.put
         ends = batch.past + np.diff(batch.starts)
-        put("input_ids", ov.Tensor(batch.tokens))
-        put("position_ids", ov.Tensor(batch.positions))
-        put("max_context_len", ov.Tensor(np.array(ends.max(), np.int32)))
-        put("past_lens", ov.Tensor(batch.past))
-        put("subsequence_begins", ov.Tensor(batch.starts))
-        put("block_indices", ov.Tensor(batch.blocks))
-        put("block_indices_begins", ov.Tensor(batch.block_starts))
+        put("input_ids", batch.tokens)
+        put("position_ids", batch.positions)
+        put("max_context_len", np.array(ends.max(), np.int32))
+        put("past_lens", batch.past)
+        put("subsequence_begins", batch.starts)
+        put("block_indices", batch.blocks)
+        put("block_indices_begins", batch.block_starts)
         if self.profile.masks:
-            self._put_masks(put, batch)
+            _put_masks(lane, batch)
         n_wanted = len(batch.rows)
         rows = _padded_rows(batch.rows, n_rows if n_rows in self.widths else None)
         if self.passes["logits_for_rows"]:
-            put(graph.ROWS, ov.Tensor(rows))
-        lane.infer()
-        logits = lane.get_output_tensor(0).data
+            put(graph.ROWS, rows)
+        lane.request.infer()
+        logits = lane.request.get_output_tensor(0).data
         logits = logits.reshape(-1, logits.shape[-1])
         return Forward(logits[:n_wanted] if self.passes["logits_for_rows"] else logits[batch.rows])
 
@@ -147,7 +165,7 @@ class OpenVINOModel:
         fixed.reshape({name: [width] for name in inputs})
         return self._core.compile_model(fixed, "CPU", self.profile.properties)
 
-    def _lane_for(self, n_rows: int) -> Any:
+    def _lane_for(self, n_rows: int) -> _Lane:
         """The graph for a forward of this width: its own, or the one that takes any.
 
         The plugin prepares every node again when the width changes (fact 11). A width gets its own graph once doing
@@ -166,11 +184,11 @@ class OpenVINOModel:
         if width not in self._lanes:
             self._lanes[width] = self._lane(self._compile(width))
 
-    def _lane(self, compiled: Any) -> Any:
+    def _lane(self, compiled: Any) -> _Lane:
         request = compiled.create_infer_request()
         for port, cache in zip(_cache_ports(compiled), self._caches, strict=True):
             request.set_tensor(port, cache)
-        return request
+        return _Lane(request)
 
     def _allocate(self, compiled: Any, kv_cache_bytes: int | None) -> list[Any]:
         """K/V tensors for every layer; pages of memory are touched only when rows are written."""
@@ -193,11 +211,12 @@ class OpenVINOModel:
             for port, shape in zip(ports, shapes, strict=True)
         ]
 
-    def _put_masks(self, put: Any, batch: Batch) -> None:
-        masks = batch.masks or (None,) * len(batch.past)
-        flat = [np.zeros(0, np.uint8) if m is None else m.reshape(-1) for m in masks]
-        put("qq_bias", ov.Tensor(np.concatenate(flat)))
-        put("qq_bias_begins", ov.Tensor(np.cumsum([0, *(len(f) for f in flat)], dtype=np.int32)))
+
+def _put_masks(lane: _Lane, batch: Batch) -> None:
+    masks = batch.masks or (None,) * len(batch.past)
+    flat = [np.zeros(0, np.uint8) if m is None else m.reshape(-1) for m in masks]
+    lane.put("qq_bias", np.concatenate(flat))
+    lane.put("qq_bias_begins", np.cumsum([0, *(len(f) for f in flat)], dtype=np.int32))
 
 
 def read_graph(core: Any, ir_dir: Path) -> Any:
