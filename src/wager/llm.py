@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as ListLike
@@ -358,5 +359,5 @@ def _check_options(num_draft_tokens: int | None, tree_width: int, kv_cache_gb: f
         )
     if tree_width < 1:
         raise OptionError(f"`tree_width` is {tree_width}: give at least 1")
-    if kv_cache_gb is not None and kv_cache_gb <= 0:
+    if kv_cache_gb is not None and not 0 < kv_cache_gb < math.inf:
         raise OptionError(f"`kv_cache_gb` is {kv_cache_gb}: give a positive number")

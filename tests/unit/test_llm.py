@@ -142,9 +142,21 @@ def test_sampling_defaults_come_from_the_model(tmp_path):
         defaults("{")
 
 
-def test_too_little_memory_says_how_much_is_needed(tiny_llama):
-    with pytest.raises(CapacityError, match="give at least"):
-        LLM(tiny_llama, kv_cache_gb=1e-6)
+def test_too_little_memory_says_how_much_is_needed(tiny_llama, tmp_path, monkeypatch):
+    monkeypatch.setenv("WAGER_HOME", str(tmp_path))  # measured anew: the self-check needs the most
+    for too_little in (1e-6, 1.5e-4):
+        with pytest.raises(CapacityError, match="give at least") as refused:
+            LLM(tiny_llama, kv_cache_gb=too_little)
+    enough = float(str(refused.value).split()[-1])
+    llm = LLM(tiny_llama, kv_cache_gb=1.05 * enough)
+    assert llm.info["exactness"] == "bit-identical"
+    assert llm.generate("ab", llm.sampling(max_tokens=5, ignore_eos=True), chat=False).stats.n_tokens == 5
+
+
+@pytest.mark.parametrize("kv_cache_gb", [0.0, -1.0, float("nan"), float("inf")])
+def test_memory_that_is_no_amount_is_refused(tiny_llama, kv_cache_gb):
+    with pytest.raises(OptionError, match="kv_cache_gb"):
+        LLM(tiny_llama, kv_cache_gb=kv_cache_gb)
 
 
 def test_a_folder_that_is_no_model(tmp_path):

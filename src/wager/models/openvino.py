@@ -19,6 +19,7 @@ from wager.types import Batch, Forward, RowsRule
 
 BLOCK_SIZE = 32  # fixed by the CPU plugin
 HELD_WIDTHS = (1, 2, 4, 8, 16)  # rows of a decoding step are padded to one of these; wider ones to a multiple of 8
+_MIN_BLOCKS = 24  # what the self-check needs to read a block and a bit beside two other sequences
 _FULL_CONTEXTS = 8  # that many are plenty unless kv_cache_gb asks for more
 LANE_WIDTHS = (1, 2, 4, 8)  # widths that may get a compiled graph of their own
 _SMALL_MODEL_BYTES = 400 << 20  # above this a lane takes too much memory, and saves too little (fact 11)
@@ -198,10 +199,10 @@ class OpenVINOModel:
         budget = default_kv_cache_bytes() if kv_cache_bytes is None else kv_cache_bytes
         n_blocks = budget // sum(sizes)
         n_plenty = _FULL_CONTEXTS * -(-self.context_length // BLOCK_SIZE)
-        if n_blocks < 8:
+        if n_blocks < _MIN_BLOCKS:
             raise CapacityError(
-                f"`kv_cache_gb` of {budget / 2**30:.2f} holds {n_blocks * BLOCK_SIZE} tokens: "
-                f"give at least {8 * sum(sizes) / 2**30:.2f}"
+                f"`kv_cache_gb` of {budget / 2**30:.2g} holds {n_blocks * BLOCK_SIZE} tokens: "
+                f"give at least {_MIN_BLOCKS * sum(sizes) / 2**30:.2g}"
             )
         if kv_cache_bytes is None:
             n_blocks = min(n_blocks, max(n_plenty, 64))
