@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 Wager = Callable[..., Any]
 
 
@@ -41,10 +43,11 @@ def test_ctrl_c_stops_the_answer_and_keeps_the_chat(wager: Wager, llm: Any) -> N
     assert llm.made[-1].calls[1]["prompt"][1] == {"role": "assistant", "content": "one "}
 
 
-def test_an_answer_that_cannot_be_given_leaves_no_trace(wager: Wager, llm: Any) -> None:
-    from wager.errors import PromptError
+@pytest.mark.parametrize("kind", ["PromptError", "CapacityError"])
+def test_an_answer_that_cannot_be_given_leaves_no_trace(wager: Wager, llm: Any, kind: str) -> None:
+    from wager import errors
 
-    fails = iter([PromptError("too long")])
+    fails = iter([getattr(errors, kind)("too long")])
     llm.fails = staticmethod(lambda speculate, i: next(fails, None))
     result = wager("chat", stdin=b"long\nshort\n")
     assert result.code == 0

@@ -12,7 +12,7 @@ import typer
 from wager.cli import options as o
 from wager.cli.answer import Answer, summary
 from wager.cli.console import Bars, decode_utf8, say
-from wager.errors import PromptError
+from wager.errors import CapacityError, PromptError
 
 if TYPE_CHECKING:
     from wager.llm import LLM, Completion
@@ -107,7 +107,7 @@ class Talk:
             self.answers.append(self.llm.chat_stream(asked, self.sampling, on_event=answer))
         except KeyboardInterrupt:
             stopped = True
-        except PromptError as error:
+        except (PromptError, CapacityError) as error:
             say(f"error: {error} (or /reset)")
             return
         answer.end_line()
