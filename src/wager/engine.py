@@ -295,12 +295,14 @@ class Engine:
     def _observe(self, rounds: ListLike[_Round], verdicts: ListLike[Verdict | None]) -> None:
         decided = [(r, v) for r, v in zip(rounds, verdicts, strict=True) if v is not None and r.run.drafter is not None]
         seqs, drafts = [r.feed.seq for r, _ in decided], [r.feed.draft for r, _ in decided]
-        if self.drafter is not None and self.policy is not None and decided:
-            self.drafter.observe(seqs, drafts, [v for _, v in decided])
-            self.policy.observe(seqs, drafts, [v for _, v in decided])
-        for round_, _ in zip(rounds, verdicts, strict=True):
-            if round_.feed.seq.finish is not None:
-                self._close(round_.run)
+        try:
+            if self.drafter is not None and self.policy is not None and decided:
+                self.drafter.observe(seqs, drafts, [v for _, v in decided])
+                self.policy.observe(seqs, drafts, [v for _, v in decided])
+        finally:  # what has finished must not run again, whatever an observer does
+            for round_ in rounds:
+                if round_.feed.seq.finish is not None:
+                    self._close(round_.run)
 
     def _record(
         self,

@@ -6,8 +6,10 @@ import pytest
 
 from engine_tools import EOS, RandomTrees, V, prompts, run, toy, trees
 from wager.drafters.lookup import Lookup
+from wager.drafters.model import ModelDrafter
 from wager.engine import Engine
-from wager.errors import CapacityError, OptionError, PromptError
+from wager.errors import CapacityError, OptionError, PromptError, VocabularyError
+from wager.models.toy import ToyModel
 from wager.policies import Fixed
 from wager.types import Sampling
 
@@ -223,3 +225,23 @@ def test_a_prefix_found_after_eviction_keeps_to_the_widest_forward():
     while engine.has_work:
         engine.step()  # the toy asserts the number of rows
     assert [seq.tokens] == expected
+
+
+def test_a_failing_observer_does_not_make_a_finished_sequence_run_again():
+    class Failing(Lookup):
+        def observe(self, seqs, drafts, verdicts):
+            raise ZeroDivisionError("made up")
+
+    engine = Engine(toy(), drafter=Failing(), policy=Fixed(2))
+    seq = engine.submit([1, 2, 3], Sampling(max_tokens=1, ignore_eos=True), seed=0)
+    with pytest.raises(ZeroDivisionError):
+        engine.step()
+    assert (seq.n_output, seq.finish) == (1, "length")
+    assert not engine.has_work
+    assert engine.cache.n_free == engine.cache.n_blocks
+
+
+def test_a_draft_model_that_does_not_know_every_token_is_refused():
+    with pytest.raises(VocabularyError, match="`14`"):
+        ModelDrafter(ToyModel(V - 2), n_valid_ids=V)
+    ModelDrafter(ToyModel(V + 2), n_valid_ids=V)

@@ -16,7 +16,7 @@ import numpy as np
 
 from wager.cache import BlockPool, Fork
 from wager.commit import terminal_ids
-from wager.errors import OptionError
+from wager.errors import OptionError, VocabularyError
 from wager.pack import Feed, Slots, extra_rows, n_read, pack
 from wager.sampling import Noise, Scores, arrivals, scores
 from wager.types import EMPTY, F32, Draft, Limits, Model, Sequence, Verdict
@@ -42,6 +42,7 @@ class ModelDrafter:
     """Drafts with ``model`` (``types.Model``) for a target with ``n_valid_ids`` tokens.
 
     Drafts nothing where the draft model's context or K/V memory ends. Deterministic in ``seq.tokens``, seed and sample.
+    Raises VocabularyError where the draft model does not know every token of the target.
     """
 
     name = "model"
@@ -49,8 +50,13 @@ class ModelDrafter:
     def __init__(
         self, model: Model, *, n_valid_ids: int, eos_ids: frozenset[int] = frozenset(), label: str = ""
     ) -> None:
+        if model.vocab_size < n_valid_ids:
+            raise VocabularyError(
+                f"the draft model ends at token `{model.vocab_size - 1}` but the target has {n_valid_ids}: "
+                "choose a drafter with the target's vocabulary"
+            )
         self._model = model
-        self._n_valid = min(n_valid_ids, model.vocab_size)
+        self._n_valid = n_valid_ids
         self._eos_ids = eos_ids
         self.label = label
         n_pad = -(-model.width_for(model.max_rows) // model.block_size)
