@@ -141,6 +141,12 @@ class BlockPool:
             self._release(block)
         del self._parent[seq_id], self._n_read[seq_id]
 
+    def forget(self) -> None:
+        """The memory was used by others: no block holds what was registered for it. Needs all tables closed."""
+        assert not self._tables, "a table is open"
+        self._block_of.clear()
+        self._key_of.clear()
+
     def check(self, forks: ListLike[Fork] = ()) -> None:
         """Raise AssertionError unless every block is free or owned exactly as often as tables say."""
         owned: dict[int, int] = {}

@@ -17,7 +17,7 @@ from wager.errors import CapacityError, PromptError
 from wager.pack import Feed, Packed, Slots, extra_rows, first_branch, n_read, pack, tree_rows
 from wager.policies.base import Policy
 from wager.record import RunStats, StepRecord
-from wager.sampling import Noise, check_ids
+from wager.sampling import Noise, check_allowed, check_ids
 from wager.schedule import Budget, Turn, plan
 from wager.types import EMPTY, Draft, Drafter, Event, Forward, Limits, Model, Sampling, Sequence, Verdict
 from wager.verify import Rows, Rule, walk
@@ -118,13 +118,17 @@ class Engine:
     # -- the step ------------------------------------------------------------------------------------------------
 
     def step(self) -> list[Event]:
-        """One target forward. An exception before the commit leaves every sequence as it was."""
+        """One target forward; none where nothing is queued. An exception before the commit leaves all as it was."""
+        if not self._runs:
+            return []
         start = time.perf_counter()
+        self._own_memory()
         turns = self._plan()
         drafts = self._propose(turns)
         drafted = time.perf_counter()
-        rounds = self._reserve(turns, drafts)
+        rounds: list[_Round] = []
         try:
+            self._reserve(turns, drafts, rounds)
             packed = self._pack(rounds)
             before = time.perf_counter()
             forward = self.model.forward(packed.batch)
@@ -137,6 +141,16 @@ class Engine:
         self._observe(rounds, verdicts)
         self._record(rounds, packed, events, times=(start, drafted, before, after))
         return events
+
+    def _own_memory(self) -> None:
+        """Where another engine used the model since, every cached row is gone."""
+        if self.model.kv_owner is self.cache:
+            return
+        for seq_id in self._runs:
+            if self.cache.is_open(seq_id):
+                self.evict(seq_id)
+        self.cache.forget()
+        self.model.kv_owner = self.cache
 
     def _plan(self) -> list[Turn]:
         """Who feeds how much; opens tables of sequences that run for the first time (or again after eviction)."""
@@ -188,19 +202,22 @@ class Engine:
         depth = max(0, min(limit.depth, room, n_nodes))
         return Limits(n_nodes if depth else 0, depth, limit.width)
 
-    def _reserve(self, turns: ListLike[Turn], drafts: ListLike[Draft]) -> list[_Round]:
-        """Blocks for every row. Short of blocks: first without drafts, then the youngest sequences are evicted."""
-        rounds: list[_Round] = []
+    def _reserve(self, turns: ListLike[Turn], drafts: ListLike[Draft], rounds: list[_Round]) -> None:
+        """Blocks for every row, into ``rounds``. Short of blocks: without drafts, then the youngest are evicted.
+
+        Once a turn goes without, prompts after it wait: they are younger and would take what it needs.
+        """
+        short = False
         for turn, draft in zip(turns, drafts, strict=True):
-            if not self.cache.is_open(turn.seq.id):
-                continue  # evicted by an earlier one in this very step
+            if not self.cache.is_open(turn.seq.id) or (short and not turn.reaches_end):
+                continue  # the first: evicted by an earlier one in this very step
             round_ = self._try_reserve(turn, draft) or self._try_reserve(turn, EMPTY)
             while round_ is None and self._evict_youngest({r.feed.seq.id for r in rounds} | {turn.seq.id}):
                 round_ = self._try_reserve(turn, EMPTY)
+            short = short or round_ is None
             if round_ is not None:
                 rounds.append(round_)
         assert rounds, "nothing could be scheduled although every sequence fits alone"
-        return rounds
 
     def _try_reserve(self, turn: Turn, draft: Draft) -> _Round | None:
         seq = turn.seq
@@ -338,6 +355,7 @@ class Engine:
 
     def _check_prompt(self, tokens: ListLike[int], sampling: Sampling) -> None:
         check_ids(sampling, self.n_valid_ids)
+        check_allowed(sampling, terminal_ids(sampling, self.eos_ids), self.n_valid_ids)
         if not tokens:
             raise PromptError("the prompt is empty: give at least one token")
         if not all(0 <= t < self.n_valid_ids for t in tokens):

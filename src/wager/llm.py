@@ -11,18 +11,21 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, overload
 
+import numpy as np
+
 from wager.calibrate import calibrate
 from wager.cost import StepCost
 from wager.drafters import make_drafter
 from wager.engine import Engine
-from wager.errors import IdentityError, ModelError, OptionError, PromptError
+from wager.errors import IdentityError, OptionError, PromptError
+from wager.interrupt import whole
 from wager.machine import fingerprint, load_measurements, save_measurements
 from wager.models import catalog
 from wager.models.openvino import load_model
 from wager.models.selfcheck import Exactness, check_exact
 from wager.policies import CostDriven, Fixed, Policy
 from wager.record import RunStats, StepRecord
-from wager.text import StreamedText, Text
+from wager.text import StreamedText, Text, read_json
 from wager.types import JSON, Drafter, Event, Finish, Sampling, Sequence, TokenLogprob
 
 Progress = Callable[[str, int, int], None]
@@ -77,7 +80,7 @@ class LLM:
     ``model``: catalog name, OWNER/NAME, IR folder or GGUF file. ``drafter``: none, lookup, model:PATH or auto.
     ``num_draft_tokens``: None lets the cost policy decide each step; n drafts n tokens always. ``tree_width``: branches
     of a model drafter's tree. ``kv_cache_gb``: memory for K/V (default: eight full contexts, at most a quarter of what
-    is free and 8 GB).
+    is free and 8 GB; a draft model has its own default).
     ``require_identical``: raise IdentityError where text might depend on how tokens are grouped.
     ``progress(what, done, total)`` is told about long work. Raises WagerError kinds.
     """
@@ -95,7 +98,7 @@ class LLM:
         require_identical: bool = False,
         progress: Progress | None = None,
     ) -> None:
-        _check_options(num_draft_tokens, tree_width, kv_cache_gb)
+        _check_options(drafter, num_draft_tokens, tree_width, kv_cache_gb)
         self._progress = progress
         kv_cache_bytes = None if kv_cache_gb is None else int(kv_cache_gb * 2**30)
         self.ir_dir = catalog.resolve(model, progress=progress)
@@ -127,10 +130,10 @@ class LLM:
         prefix_caching: bool = True,
         on_step: Callable[[StepRecord], None] | None = None,
     ) -> Engine:
-        """Another engine over this model, for those who drive steps themselves. Only one may run at a time.
+        """Another engine over this model, for those who drive steps themselves.
 
-        ``drafter``: a name as for LLM, a drafter object, or None. Engines share K/V memory: the sequences of one must
-        have ended before another runs, and only one of them may cache prefixes.
+        ``drafter``: a name as for LLM, a drafter object, or None. Engines share K/V memory: the one that steps takes
+        it, and what the others had there is read again when they step next.
         """
         if isinstance(drafter, str):
             profile = self._model.profile.name
@@ -205,7 +208,7 @@ class LLM:
         All run together, n samples of each prompt, prompt by prompt. ``chat`` applies the model's chat template to
         text prompts. The text of each equals its solo run.
         """
-        one = isinstance(prompt, str) or len(prompt) == 0 or isinstance(prompt[0], int)
+        one = isinstance(prompt, str) or len(prompt) == 0 or isinstance(prompt[0], int | np.integer)
         prompts: list[Any] = [prompt] if one else list(prompt)
         if n is not None and n < 1:
             raise OptionError(f"`n` is {n}: give at least 1")
@@ -277,7 +280,9 @@ class LLM:
                     seq = engine.submit(tokens, sampling, seed=seed, sample=sample, text=text, speculate=speculate)
                     answers[seq.id] = _Answer(seq, stats=engine.stats(seq.id))
             while engine.has_work:
-                for event in engine.step():
+                with whole():
+                    events = engine.step()
+                for event in events:
                     answers[event.seq_id].pieces.append(event.text)
                     on_event(event)
                 self._tell_reading(answers)
@@ -336,15 +341,7 @@ def _parsed(saved: JSON | None) -> tuple[Exactness, StepCost] | None:
 
 def sampling_defaults(ir_dir: Path) -> dict[str, Any]:
     """Sampling options of generation_config.json; greedy where it says nothing, or says do_sample is false."""
-    import json
-
-    path = ir_dir / "generation_config.json"
-    if not path.is_file():
-        return {}
-    try:
-        config = json.loads(path.read_text())
-    except ValueError as error:
-        raise ModelError(f"`{path}` is not JSON ({error}): pull or export the model again") from error
+    config = read_json(ir_dir / "generation_config.json")
     names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
     given = {name: config[name] for name in names if config.get(name) is not None}
     if config.get("do_sample") is False:
@@ -352,7 +349,13 @@ def sampling_defaults(ir_dir: Path) -> dict[str, Any]:
     return given
 
 
-def _check_options(num_draft_tokens: int | None, tree_width: int, kv_cache_gb: float | None) -> None:
+def _check_options(drafter: str, num_draft_tokens: int | None, tree_width: int, kv_cache_gb: float | None) -> None:
+    if drafter == "none" and num_draft_tokens:
+        raise OptionError(
+            f"`num_draft_tokens` is {num_draft_tokens} but `drafter` is 'none': name a drafter, or give 0"
+        )
+    if tree_width > 1 and not drafter.startswith("model:"):
+        raise OptionError(f"`tree_width` is {tree_width} but `drafter` is {drafter!r}: trees need model:PATH")
     if num_draft_tokens is not None and num_draft_tokens < 0:
         raise OptionError(
             f"`num_draft_tokens` is {num_draft_tokens}: give 0 or more, or nothing to let the policy decide"

@@ -134,6 +134,19 @@ def check_ids(sampling: Sampling, vocab_size: int) -> None:
                 raise OptionError(f"`{name}` names token {token!r}: the vocabulary ends at {vocab_size - 1}")
 
 
+def check_allowed(sampling: Sampling, ends: frozenset[int], vocab_size: int) -> None:
+    """Raises ``OptionError`` when bias and ``min_tokens`` together leave no token to choose from.
+
+    ``ends`` are the ids that ``min_tokens`` holds off. Known before anything runs, so that one request cannot stop
+    others in the middle of a step.
+    """
+    held_off = ends if sampling.min_tokens else frozenset[int]()
+    forced = {token for token, bias in sampling.logit_bias.items() if bias == np.inf}
+    banned = held_off | {token for token, bias in sampling.logit_bias.items() if bias == -np.inf}
+    if (forced and forced <= held_off) or sum(0 <= token < vocab_size for token in banned) >= vocab_size:
+        raise _nothing_left()
+
+
 def is_plain(sampling: Sampling) -> bool:
     """Whether the scores depend on nothing but logits and temperature, top_k, top_p, min_p."""
     return (

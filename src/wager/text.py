@@ -224,7 +224,7 @@ class Text:
         """Every id that ends an answer: of generation_config.json, config.json and the tokenizer together."""
         found: set[int] = set()
         for name in ("generation_config.json", "config.json"):
-            value = _read_json(self.path / name).get("eos_token_id")
+            value = read_json(self.path / name).get("eos_token_id")
             found.update(v for v in (value if isinstance(value, list) else [value]) if isinstance(v, int))
         own: int = self._tokenizer.get_eos_token_id()
         return frozenset(found | ({own} if own >= 0 else set()))
@@ -234,7 +234,7 @@ class Text:
         return bool(self._tokenizer.chat_template)
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file, empty when there is no file. Raises ``ModelError`` when it is damaged."""
     if not path.is_file():
         return {}

@@ -67,6 +67,10 @@ class Sampling:
         for name in ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"):
             value = getattr(self, name)
             _require(isinstance(value, int | float) and math.isfinite(value), name, value, "give a finite number")
+        for name in ("top_k", "max_tokens", "min_tokens", "logprobs", "seed"):
+            value = getattr(self, name)
+            optional = value is None and name in ("logprobs", "seed")
+            _require(optional or isinstance(value, int), name, value, "give an integer")
         _require(self.temperature >= 0, "temperature", self.temperature, "give 0 (greedy) or a positive number")
         _require(0 < self.top_p <= 1, "top_p", self.top_p, "give a number in (0, 1]")
         _require(self.top_k >= 0, "top_k", self.top_k, "give 0 (off) or a positive integer")
@@ -77,7 +81,9 @@ class Sampling:
         _require(self.logprobs is None or 0 <= self.logprobs <= 20, "logprobs", self.logprobs, "give 0 … 20 or None")
         _require(self.seed is None or 0 <= self.seed < 2**64, "seed", self.seed, "give an integer in [0, 2^64)")
         _require(not isinstance(self.stop, str), "stop", self.stop, "give a sequence of strings")
-        _require(all(self.stop), "stop", self.stop, "give non-empty strings")
+        _require(all(s and isinstance(s, str) for s in self.stop), "stop", self.stop, "give non-empty strings")
+        ids = (*self.stop_token_ids, *self.logit_bias)
+        _require(all(isinstance(i, int) for i in ids), "stop_token_ids or logit_bias", ids, "give integer token ids")
         for name in ("stop", "stop_token_ids"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         finite = all(not math.isnan(b) for b in self.logit_bias.values())
@@ -241,6 +247,9 @@ class Model(Protocol):
     def rows_rule(self) -> RowsRule: ...
     @property
     def tree_masks(self) -> bool: ...
+
+    kv_owner: object  # whose bookkeeping the K/V memory follows; an engine that finds another one starts afresh
+
     def width_for(self, n_rows: int) -> int: ...
     def forward(self, batch: Batch) -> Forward: ...
     def copy(self, src_blocks: ListLike[int], dst_blocks: ListLike[int]) -> None: ...

@@ -47,7 +47,8 @@ def test_compare_is_identical_with_every_drafter(wager: Wager, tiny_llama: Path,
     small = f"model:{tiny_llama.with_name('tiny-llama-b')}"
     result = wager(
         *("run", "the sea and the sun", "--compare", "--json", "-m", str(tiny_llama), "-t", "0.8", "--seed", "3"),
-        *("-n", "80", "--drafter", small if drafter == "model" else drafter, "--num-draft-tokens", "4"),
+        *("-n", "80", "--drafter", small if drafter == "model" else drafter),
+        *(() if drafter == "none" else ("--num-draft-tokens", "4")),
     )
     assert result.code == 0, result.err
     found = json.loads(result.out)

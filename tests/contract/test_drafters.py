@@ -7,15 +7,24 @@ import pytest
 
 from wager.drafters import make_drafter
 from wager.drafters.lookup import Lookup
+from wager.drafters.model import ModelDrafter
 from wager.errors import OptionError
+from wager.models.toy import ToyModel
 from wager.testing import check_draft, check_drafter
 from wager.types import Draft, Limits, chain
 
 
-@pytest.mark.parametrize("name", ["none", "lookup"])
 @pytest.mark.parametrize("vocab_size", [2, 50])
-def test_contract(name: str, vocab_size: int) -> None:
-    check_drafter(lambda: make_drafter(name, None), vocab_size=vocab_size)
+def test_contract(vocab_size: int) -> None:
+    check_drafter(lambda: make_drafter("lookup", None), vocab_size=vocab_size)
+
+
+@pytest.mark.parametrize("vocab_size", [5, 50])
+def test_contract_of_a_draft_model(vocab_size: int) -> None:
+    def make() -> ModelDrafter:
+        return ModelDrafter(ToyModel(vocab_size, n_blocks=400), n_valid_ids=vocab_size)
+
+    check_drafter(make, vocab_size=vocab_size)
 
 
 class _TooLong(Lookup):

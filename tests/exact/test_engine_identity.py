@@ -53,17 +53,34 @@ def evict_all(engine, seqs):
             engine.evict(seq.id)
 
 
+@pytest.fixture(scope="module", params=["split", "pair"])
+def rule(request):
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def plain():
-    return {name: run(toy(), sampling).tokens for name, sampling in SAMPLINGS.items()}
+def plain(rule):
+    """Solo runs: the seed of a sequence is its place in the batch."""
+    texts = {}
+    for name, sampling in SAMPLINGS.items():
+        texts[name] = [run_one(toy(rows_rule=rule), prompt, sampling, seed=i) for i, prompt in enumerate(prompts())]
+    return texts
+
+
+def run_one(model, prompt, sampling, *, seed):
+    engine = Engine(model, eos_ids=(3,))
+    seq = engine.submit(prompt, sampling, seed=seed)
+    while engine.has_work:
+        engine.step()
+    return seq.tokens
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize(
     "drafter", ["lookup", "random", "random trees", "model", "other model", "model tree", "other model tree"]
 )
-def test_every_drafter_gives_the_plain_text(plain, sampling, drafter):
-    model = toy()
+def test_every_drafter_gives_the_plain_text(plain, rule, sampling, drafter):
+    model = toy(rows_rule=rule)
     outcome = run(model, SAMPLINGS[sampling], **drafter_named(drafter, model))
     assert outcome.tokens == plain[sampling]
     assert sum(stats.n_drafted for stats in outcome.stats) > 20
@@ -82,42 +99,29 @@ def test_every_drafter_gives_the_plain_text(plain, sampling, drafter):
     ],
     ids=str,
 )
-def test_plain_text_does_not_depend_on_scheduling(plain, sampling, options):
-    assert run(toy(), SAMPLINGS[sampling], **options).tokens == plain[sampling]
+def test_plain_text_does_not_depend_on_scheduling(plain, rule, sampling, options):
+    assert run(toy(rows_rule=rule), SAMPLINGS[sampling], **options).tokens == plain[sampling]
 
 
 @pytest.mark.parametrize("model_options", [{"max_rows": 6}, {"n_blocks": 40}, {"block_size": 8}], ids=str)
-def test_trees_with_little_room(plain, model_options):
-    model = toy(**model_options)
+def test_trees_with_little_room(plain, rule, model_options):
+    model = toy(rows_rule=rule, **model_options)
     for after_step in (None, evict_some(1), evict_all):
         options = drafter_named("random trees", model)
         assert run(model, SAMPLINGS["sampled"], after_step=after_step, **options).tokens == plain["sampled"]
 
 
-def test_memory_that_is_too_small_for_all_evicts_and_finishes(monkeypatch):
+def test_memory_that_is_too_small_for_all_evicts_and_finishes(rule, monkeypatch):
     evicted = []
     evict = Engine.evict
     monkeypatch.setattr(Engine, "evict", lambda engine, seq_id: (evicted.append(seq_id), evict(engine, seq_id)))
     sampling = Sampling(temperature=0.8, max_tokens=40, ignore_eos=True)
-    expected = run(toy(), sampling).tokens
+    expected = run(toy(rows_rule=rule), sampling).tokens
     assert not evicted
-    small = toy(n_blocks=42)
+    small = toy(rows_rule=rule, n_blocks=42)
     assert run(small, sampling).tokens == expected
     assert evicted
     assert run(small, sampling, **drafter_named("random trees", small)).tokens == expected
-
-
-def test_a_solo_run_equals_its_run_in_a_batch():
-    batch = prompts(8, seed=5)
-    sampling = SAMPLINGS["everything"]
-    together = run(toy(), sampling, batch=batch).tokens
-    # seeds are the positions in the batch, so each solo run keeps its own
-    for i, prompt in enumerate(batch):
-        engine = Engine(toy(), eos_ids=(3,))
-        seq = engine.submit(prompt, sampling, seed=i)
-        while engine.has_work:
-            engine.step()
-        assert seq.tokens == together[i]
 
 
 def test_logprobs_do_not_depend_on_the_drafter():

@@ -29,6 +29,7 @@ LAYERS = [
         "text",
         "commit",
         "machine",
+        "interrupt",
         "doctor",
     },
     {"engine", "drafters", "policies", "models", "calibrate", "testing"},

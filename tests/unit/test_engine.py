@@ -204,6 +204,46 @@ def test_events_hold_every_token_once():
     assert finishes == {seq.id: seq.finish for seq in seqs}
 
 
+def test_an_idle_step_does_nothing():
+    model = toy()
+    assert Engine(model).step() == []
+    assert model.n_forwards == 0
+
+
+def test_engines_over_one_model_may_take_turns():
+    """What the other engine wrote over is read again, not found."""
+    sampling = Sampling(temperature=0.8, max_tokens=20, ignore_eos=True)
+    batch = [[1, 2, 3] * 6, [4, 5] * 7]
+    expected = [run(toy(), sampling, batch=[prompt]).tokens[0] for prompt in batch]
+    model = toy(n_blocks=40)
+    engines = [Engine(model) for _ in batch]
+    for _ in range(2):  # the second time a prefix would be found
+        seqs = [e.submit(p, sampling, seed=0) for e, p in zip(engines, batch, strict=True)]
+        while any(engine.has_work for engine in engines):
+            for engine in engines:
+                engine.step()
+                engine.cache.check()
+        assert [seq.tokens for seq in seqs] == expected
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"logit_bias": {EOS: float("inf")}, "min_tokens": 2},
+        {"logit_bias": {t: float("-inf") for t in range(V)}},
+        {"logit_bias": {t: float("-inf") for t in range(V) if t != EOS}, "min_tokens": 1},
+    ],
+)
+def test_options_that_leave_no_token_are_refused_before_they_can_stop_others(options):
+    engine = Engine(toy(), eos_ids=(EOS,))
+    other = engine.submit([1, 2], Sampling(max_tokens=5, ignore_eos=True), seed=0)
+    with pytest.raises(OptionError, match="no token is left"):
+        engine.submit([1, 2], Sampling(temperature=1.0, **options), seed=0)
+    while engine.has_work:
+        engine.step()
+    assert other.n_output == 5
+
+
 def test_one_step_is_one_forward():
     model = toy()
     outcome = run(model, Sampling(max_tokens=20), drafter=Lookup(min_match=1), policy=Fixed(4))

@@ -204,6 +204,22 @@ def test_unknown_options_are_errors(llms):
         llms["none"].sampling(temprature=1.0)
     with pytest.raises(TypeError):
         Sampling(do_sample=True)  # type: ignore[call-arg]
+    for options in (
+        {"seed": 1.5},
+        {"logprobs": 1.5},
+        {"max_tokens": "5"},
+        {"max_tokens": 2.5},
+        {"top_k": 1.5},
+        {"stop": (5,)},
+        {"stop_token_ids": ("a",)},
+        {"logit_bias": {"5": 1.0}},
+    ):
+        with pytest.raises(OptionError, match=next(iter(options))):
+            Sampling(**options)
+    with pytest.raises(OptionError, match="tree_width"):
+        LLM(llms["none"].ir_dir, drafter="lookup", tree_width=3)
+    with pytest.raises(OptionError, match="num_draft_tokens"):
+        LLM(llms["none"].ir_dir, drafter="none", num_draft_tokens=5)
     for options in ({"num_draft_tokens": -1}, {"tree_width": 0}, {"kv_cache_gb": 0.0}, {"profile": "fastest"}):
         with pytest.raises(OptionError, match=next(iter(options))):
             LLM(llms["none"].ir_dir, **options)

@@ -13,7 +13,7 @@ from wager.cli.answer import Answer, summary, to_json
 from wager.cli.compare import compare as run_twice
 from wager.cli.compare import report
 from wager.cli.console import Bars, print_json, read_prompt, say
-from wager.errors import PromptError
+from wager.errors import OptionError, PromptError
 
 if TYPE_CHECKING:
     from wager.llm import LLM
@@ -54,6 +54,8 @@ def run(
 ) -> None:
     """Answer one prompt: text on stdout as it comes, a summary on stderr."""
     given = locals()
+    if logprobs is not None and not as_json:
+        raise OptionError(f"--logprobs `{logprobs}` has no place in plain text: add --json")
     text = checked_prompt(read_prompt(prompt), system, raw=raw)
     with Bars() as bars, closing(o.load(given, bars)) as llm:
         sampling = o.sampling(llm, given)

@@ -11,7 +11,6 @@ from wager.types import Drafter
 
 # Name -> "module:function"; the function takes (argument, target) and is imported only when the name is used.
 DRAFTERS: dict[str, str] = {
-    "none": "wager.drafters.none:make",
     "lookup": "wager.drafters.lookup:make",
     "model": "wager.drafters.model:make",
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence as ListLike
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -47,9 +47,7 @@ class ModelDrafter:
 
     name = "model"
 
-    def __init__(
-        self, model: Model, *, n_valid_ids: int, eos_ids: frozenset[int] = frozenset(), label: str = ""
-    ) -> None:
+    def __init__(self, model: Model, *, n_valid_ids: int, eos_ids: frozenset[int] = frozenset()) -> None:
         if model.vocab_size < n_valid_ids:
             raise VocabularyError(
                 f"the draft model ends at token `{model.vocab_size - 1}` but the target has {n_valid_ids}: "
@@ -58,7 +56,6 @@ class ModelDrafter:
         self._model = model
         self._n_valid = n_valid_ids
         self._eos_ids = eos_ids
-        self.label = label
         n_pad = -(-model.width_for(model.max_rows) // model.block_size)
         self._pad_blocks = range(n_pad)
         self._pool = BlockPool(model.n_blocks - n_pad, model.block_size, first=n_pad)
@@ -66,7 +63,11 @@ class ModelDrafter:
         self._forward_s = 0.0  # running seconds of a one-token forward
 
     def propose(self, seqs: ListLike[Sequence], limits: ListLike[Limits]) -> list[Draft]:
-        asked = {seq.id: limit for seq, limit in zip(seqs, limits, strict=True) if limit.depth > 0}
+        asked = {
+            seq.id: replace(limit, depth=min(limit.depth, limit.n_nodes))
+            for seq, limit in zip(seqs, limits, strict=True)
+            if min(limit.depth, limit.n_nodes) > 0
+        }
         trunks = [
             trunk for seq in seqs if seq.id in asked and (trunk := self._catch_up(seq, asked[seq.id])) is not None
         ]
@@ -245,5 +246,6 @@ def make(argument: str, target: Any) -> ModelDrafter:
     if not argument:
         raise OptionError("`drafter` is 'model': name the draft model, model:PATH")
     ir_dir, model = load_model(argument, profile=target.profile, threads=target.threads, progress=target.progress)
+    model.rows_rule = "any"  # a draft needs no identity, and one row is the cheapest
     compare_vocabularies(target.text, Text(ir_dir))
-    return ModelDrafter(model, n_valid_ids=target.n_valid_ids, eos_ids=target.text.eos_ids, label=argument)
+    return ModelDrafter(model, n_valid_ids=target.n_valid_ids, eos_ids=target.text.eos_ids)

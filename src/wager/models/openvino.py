@@ -72,6 +72,7 @@ class OpenVINOModel:
             raise ModelError(f"`{ir_dir}` has no attention this engine can page: export it with optimum-cli")
         self.context_length = context_length
         self.max_rows = 512
+        self.kv_owner: object = None
         self.rows_rule: RowsRule = self.profile.rules[0] if self.profile.rules else "any"  # until the self-check
         self._lanes: dict[int | None, _Lane] = {}  # by the width they hold; None takes any
         wide = self._compile()
@@ -206,11 +207,13 @@ class OpenVINOModel:
             )
         if kv_cache_bytes is None:
             n_blocks = min(n_blocks, max(n_plenty, 64))
-        self._kv_bytes_per_block = sum(sizes)
-        return [
-            ov.Tensor(port.get_element_type(), ov.Shape([n_blocks, *shape]))
-            for port, shape in zip(ports, shapes, strict=True)
-        ]
+        try:
+            return [
+                ov.Tensor(port.get_element_type(), ov.Shape([n_blocks, *shape]))
+                for port, shape in zip(ports, shapes, strict=True)
+            ]
+        except (RuntimeError, MemoryError) as error:
+            raise CapacityError(f"`kv_cache_gb` of {budget / 2**30:.2f} is more than there is: give less") from error
 
 
 def _put_masks(lane: _Lane, batch: Batch) -> None:

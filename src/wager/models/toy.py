@@ -7,6 +7,7 @@ last ``order`` tokens, so the law is a Markov chain that tests can enumerate.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence as ListLike
 
 import numpy as np
@@ -22,7 +23,8 @@ _PREFIX_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 class ToyModel:
     """``types.Model`` with made-up logits in [-scale, scale], a function of the last ``order`` tokens and ``seed``.
 
-    ``rows_rule`` "pair" asserts that no wanted row is alone in its subsequence. ``banned`` tokens have
+    ``rows_rule`` "pair" asserts that no wanted row is alone in its subsequence; under "split" logits depend on which
+    rows of the context were fed alone, as those of real kernels do. ``banned`` tokens have
     logits -inf. Logits handed out are overwritten with NaN by the next forward.
     """
 
@@ -50,11 +52,13 @@ class ToyModel:
         self._scale = scale
         self.rows_rule = rows_rule
         self.tree_masks = False
+        self.kv_owner: object = None
         self.max_rows = max_rows
         self._banned = list(banned)
         self._tokens = np.full((n_blocks, block_size), _UNWRITTEN, np.int64)
         self._positions = np.full((n_blocks, block_size), _UNWRITTEN, np.int64)
         self._prefixes = np.zeros((n_blocks, block_size), np.uint64)
+        self._alone = np.zeros((n_blocks, block_size), np.bool_)
         self._table: dict[tuple[int, ...], F32] = {}
         self._handed_out: F32 = np.empty((0, vocab_size), np.float32)
 
@@ -108,6 +112,8 @@ class ToyModel:
         logits = np.empty((len(batch.rows), self.vocab_size), np.float32)
         for r, row in enumerate(batch.rows):
             logits[r] = self.law(contexts[int(row)])
+            if self.rows_rule == "split":
+                logits[r] += self._kernel_trace(batch, int(row))
         self._handed_out = logits
         return Forward(logits)
 
@@ -115,8 +121,15 @@ class ToyModel:
         """K/V of whole blocks; all sources are read before any target is written."""
         assert len(src_blocks) == len(dst_blocks) == len(set(dst_blocks)), (src_blocks, dst_blocks)
         src, dst = np.asarray(src_blocks, np.int64), np.asarray(dst_blocks, np.int64)
-        for array in (self._tokens, self._positions, self._prefixes):
+        for array in (self._tokens, self._positions, self._prefixes, self._alone):
             array[dst] = array[src]
+
+    def _kernel_trace(self, batch: Batch, row: int) -> F32:
+        """What a row's logits owe to the way each row of its context was fed, alone or not: large enough to show."""
+        b = int(np.searchsorted(batch.starts, row, side="right")) - 1
+        blocks, offsets = self._slots(batch, b, int(batch.past[b] + row - batch.starts[b]) + 1)
+        ways = zlib.crc32(self._alone[blocks, offsets].tobytes())
+        return (2 * Noise(ways).uniform("draft", 0, n=self.vocab_size) - 1).astype(np.float32)
 
     def poison(self, blocks: ListLike[int]) -> None:
         """Forget what these blocks hold: reading a slot before it is written again trips an assert."""
@@ -164,6 +177,7 @@ class ToyModel:
             # Forks may rewrite a shared slot, but only with what the others write there.
             assert written.setdefault(slot, (token, position)) == (token, position), f"slot {slot} written twice"
             self._tokens[slot], self._positions[slot], self._prefixes[slot] = token, position, prefixes[i][0]
+            self._alone[slot] = stop - start == 1
 
     def _read(self, batch: Batch, b: int, wanted: set[int]) -> dict[int, list[int]]:
         start, stop, past = int(batch.starts[b]), int(batch.starts[b + 1]), int(batch.past[b])
