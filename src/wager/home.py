@@ -8,7 +8,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from wager.errors import CapacityError, ModelError
@@ -38,10 +38,7 @@ def is_partial(folder: Path) -> bool:
 
 def require_space(folder: Path, n_bytes: int) -> None:
     """Raise ``CapacityError`` unless ``n_bytes`` are free where ``folder`` is or will be."""
-    place = folder.absolute()
-    while not place.exists():
-        place = place.parent
-    free = shutil.disk_usage(place).free
+    free = shutil.disk_usage(_existing(folder)).free
     if free < n_bytes:
         raise _no_space(folder, free, n_bytes)
 
@@ -62,9 +59,7 @@ def atomic_folder(final: Path, *, needed_bytes: int = 0) -> Iterator[Path]:
         yield temporary
         _replace(temporary, final)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise _no_space(final, shutil.disk_usage(final.parent).free, needed_bytes) from error
-        raise
+        raise _explained(error, final, needed_bytes) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -83,17 +78,20 @@ def write_text(path: Path, text: str) -> None:
     try:
         temporary.write_text(text, encoding="utf-8")
         temporary.replace(path)
+    except OSError as error:
+        raise _explained(error, path) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # gone already, or never made: on a read-only disk that raises too
+            temporary.unlink()
 
 
 def _mkdir(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError, PermissionError) as error:
-        raise ModelError(
-            f"`{folder}` cannot be made ({error.strerror}): set WAGER_HOME to a writable folder"
-        ) from error
+    except (FileExistsError, NotADirectoryError) as error:
+        raise _not_writable(folder, error) from error
+    except OSError as error:
+        raise _explained(error, folder) from error
 
 
 def _replace(temporary: Path, final: Path) -> None:
@@ -124,6 +122,28 @@ def _writer_lives(folder: Path) -> bool:
     except (ProcessLookupError, ValueError, IndexError, FileNotFoundError):
         return False
     return True
+
+
+def _explained(error: OSError, path: Path, needed_bytes: int = 0) -> Exception:
+    """The user's error behind ``error`` while ``path`` was written; ``error`` itself where it is another one."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return _no_space(path, shutil.disk_usage(_existing(path)).free, needed_bytes)
+    ours = Path(str(error.filename)).is_relative_to(path.parent)  # not a file of the user's that could not be read
+    if ours and error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return _not_writable(path, error)
+    return error
+
+
+def _not_writable(path: Path, error: OSError) -> ModelError:
+    return ModelError(f"`{path}` cannot be made ({error.strerror}): set WAGER_HOME to a writable folder")
+
+
+def _existing(path: Path) -> Path:
+    """The nearest folder above ``path`` that is there."""
+    place = path.absolute().parent
+    while not place.exists():
+        place = place.parent
+    return place
 
 
 def _no_space(folder: Path, free_bytes: int, needed_bytes: int) -> CapacityError:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from wager.cli.console import Bars
+from wager.cli.console import Bars, read_prompt
+from wager.errors import PromptError
 
 
 def test_progress_without_a_terminal_is_two_lines(capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,3 +58,29 @@ def test_long_work_under_way_is_shown(capsys: pytest.CaptureFixture[str], monkey
     for done in (1, 2, 3, 4):
         bars("reading the prompt", done, 4)
     assert capsys.readouterr().err == "reading the prompt …\nreading the prompt: done in 2.0 s\n"
+
+
+@pytest.mark.parametrize("prompt", [None, "-"])
+def test_closed_stdin_is_no_prompt(monkeypatch: pytest.MonkeyPatch, prompt: str | None) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(PromptError, match="there is no prompt"):
+        read_prompt(prompt)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_output_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        command = [sys.executable, "-c", "from wager.cli import main; main(['models'])"]
+        env = {**os.environ, "WAGER_HOME": str(tmp_path)}
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=env, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: the output cannot be written (No space left on device): ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_infinite_bias_is_still_json(wager: Callable[..., Any], llm: Any) -> None:
+    def no_constant(name: str) -> None:
+        pytest.fail(f"{name} is no JSON")
+
+    out = wager("run", "x", "--json", "--logit-bias", "3=-inf", "--logit-bias", "4=1.5").out
+    assert json.loads(out, parse_constant=no_constant)["sampling"]["logit_bias"] == {"3": "-inf", "4": 1.5}

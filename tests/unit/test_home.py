@@ -109,3 +109,33 @@ def test_write_text_replaces_whole_files(tmp_path: Path) -> None:
     home.write_text(tmp_path / "a" / "x.json", "1")
     home.write_text(tmp_path / "a" / "x.json", "2")
     assert [(p.name, p.read_text()) for p in (tmp_path / "a").iterdir()] == [("x.json", "2")]
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "said"),
+    [
+        (errno.ENOSPC, CapacityError, "MB free"),
+        (errno.EROFS, ModelError, "cannot be made"),
+        (errno.EIO, OSError, "Errno"),
+    ],
+)
+def test_disk_that_refuses_is_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, kind: type[Exception], said: str
+) -> None:
+    def refuse(path: Path, *_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code), str(path))
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+    with pytest.raises(kind, match=said):
+        home.write_text(tmp_path / "x.json", "1")
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(kind, match=said):
+        home.write_text(tmp_path / "new" / "x.json", "1")
+    with pytest.raises(kind, match=said), home.atomic_folder(tmp_path / "new" / "model"):
+        pytest.fail("must not be entered")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_users_file_that_cannot_be_read_is_not_blamed_on_the_home(tmp_path: Path) -> None:
+    with pytest.raises(PermissionError), home.atomic_folder(tmp_path / "home" / "model"):
+        raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path / "mine.gguf"))

@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 our bug or a failed check, 2 the user's to mend, 130 Ctrl-
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -62,6 +63,12 @@ class Commands(typer.core.TyperGroup):
             # Nobody reads any more; what is still buffered must not raise again at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(141) from None
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            say(f"error: the output cannot be written ({error.strerror}): free some space or write it elsewhere")
+            raise typer.Exit(2) from None
 
 
 app = typer.Typer(

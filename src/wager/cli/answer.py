@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +56,9 @@ def summary(completion: Completion, llm: LLM) -> str:
 def to_json(completion: Completion, sampling: Sampling, llm: LLM) -> dict[str, Any]:
     """Everything about one answer, JSON-ready."""
     settings = asdict(sampling) | {"seed": completion.seed}
-    settings["logit_bias"] = {str(token): bias for token, bias in sampling.logit_bias.items()}
+    settings["logit_bias"] = {  # JSON has no infinity: as it is typed, "-inf"
+        str(token): bias if math.isfinite(bias) else str(bias) for token, bias in sampling.logit_bias.items()
+    }
     return {
         "text": completion.text,
         "tokens": list(completion.tokens),

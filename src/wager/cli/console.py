@@ -34,7 +34,8 @@ def print_json(value: Any) -> None:
 
 def read_prompt(prompt: str | None) -> str:
     """The prompt given, or stdin for ``-`` or none. Raises ``PromptError`` when there is none or it is not UTF-8."""
-    if prompt is None and sys.stdin.isatty():
+    closed = sys.stdin is None  # as `<&-` leaves it
+    if (closed and prompt in (None, "-")) or (prompt is None and sys.stdin.isatty()):
         raise PromptError("there is no prompt: give it as an argument or on stdin (wager run 'Hello')")
     if prompt is None or prompt == "-":
         return decode_utf8(sys.stdin.buffer.read()).removesuffix("\n").removesuffix("\r")
