@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import secrets
 from collections.abc import Callable, Mapping
@@ -17,7 +18,7 @@ from wager.calibrate import calibrate
 from wager.cost import StepCost
 from wager.drafters import make_drafter
 from wager.engine import Engine
-from wager.errors import IdentityError, OptionError, PromptError
+from wager.errors import IdentityError, OptionError, PromptError, WagerError
 from wager.interrupt import whole
 from wager.machine import fingerprint, load_measurements, save_measurements
 from wager.models import catalog
@@ -320,15 +321,28 @@ class LLM:
         self._model.max_rows, self._model.rows_rule = exactness.max_rows, exactness.rule
         cost = StepCost([w for w in (*self._model.widths, *_WIDER) if w <= exactness.max_rows])
         calibrate(self._model, cost, progress=self._progress)
-        save_measurements(self.fingerprint, {"exactness": exactness.to_json(), "cost": cost.to_json()})
+        _remember(self.fingerprint, {"exactness": exactness.to_json(), "cost": cost.to_json()})
         return exactness, cost
 
 
 def _loaded_text(ir_dir: Path) -> Text:
+    """The tokenizer, with what its vocabulary has to be decoded for: half a second, so it is remembered."""
     text = Text(ir_dir)
     assert text.vocab_size > 0
-    assert text.joins_bytes in (True, False)  # looked up for every answer: found out here
+    key = f"text-{catalog.model_hash(ir_dir)[:12]}"
+    try:
+        text.take_facts(load_measurements(key) or {})
+    except (KeyError, TypeError, ValueError):
+        _remember(key, text.facts())
     return text
+
+
+def _remember(key: str, measured: JSON) -> None:
+    """Keep measurements for the next start; where that cannot be, say so and go on: they are only time."""
+    try:
+        save_measurements(key, measured)
+    except WagerError as error:
+        logging.getLogger("wager").warning("measured again next time: %s", error)
 
 
 def _parsed(saved: JSON | None) -> tuple[Exactness, StepCost] | None:

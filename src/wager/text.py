@@ -208,6 +208,15 @@ class Text:
     def _without_tail(self, text: str, n_tail: int) -> str:
         return text[:-1] if n_tail and self._marks_incomplete and text.endswith(REPLACEMENT) else text
 
+    def facts(self) -> dict[str, Any]:
+        """What had to be found out by decoding the vocabulary, JSON-ready: for ``take_facts`` at the next load."""
+        return {"special_ids": sorted(self.special_ids), "joins_bytes": self.joins_bytes}
+
+    def take_facts(self, facts: Mapping[str, Any]) -> None:
+        """Spare the decoding. Raises KeyError, TypeError or ValueError for anything but ``facts`` of this tokenizer."""
+        self.__dict__["special_ids"] = frozenset(int(token) for token in facts["special_ids"])
+        self.__dict__["joins_bytes"] = bool(facts["joins_bytes"])
+
     # -- special tokens --------------------------------------------------------------------------------------------
 
     @property

@@ -28,7 +28,7 @@ def test_text_goes_to_stdout_and_the_summary_to_stderr(wager: Wager, llm: Any) -
 def test_every_sampling_option_reaches_the_engine(wager: Wager, llm: Any) -> None:
     options = "--temperature 0 --top-p 0.9 --top-k 5 --min-p 0.1 --repetition-penalty 1.1 --presence-penalty 0.2"
     options += " --frequency-penalty 0.3 --max-tokens 9 --min-tokens 2 --seed 0 --logprobs 0 --ignore-eos"
-    options += " --logit-bias 3=-inf --logit-bias 4=1.5 --stop a --stop b"
+    options += " --logit-bias 3=-inf --logit-bias 4=1.5 --stop a --stop b --json"
     assert wager("run", "x", *options.split()).code == 0
     s = llm.made[-1].calls[0]["sampling"]
     assert (s.temperature, s.top_p, s.top_k, s.min_p) == (0, 0.9, 5, 0.1)

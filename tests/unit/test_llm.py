@@ -30,9 +30,28 @@ def llm(tiny_llama, home):
         return LLM(tiny_llama, kv_cache_gb=0.1)
 
 
+def measured(home):
+    return [file for file in (home / "machines").iterdir() if not file.name.startswith("text-")]
+
+
+def test_what_cannot_be_remembered_is_said_and_does_not_stop(tiny_llama, monkeypatch, caplog):
+    def full(key, data):
+        raise CapacityError("the disk is full")
+
+    monkeypatch.setattr("wager.llm.load_measurements", lambda key: None)
+    monkeypatch.setattr("wager.llm.save_measurements", full)
+    llm = LLM(tiny_llama, kv_cache_gb=0.1)
+    assert llm.generate("ab", llm.sampling(max_tokens=3), chat=False).tokens
+    assert "the disk is full" in caplog.text
+
+
+def test_what_is_known_of_a_tokenizer_is_remembered(llm, home):
+    [file] = (home / "machines").glob("text-*")
+    assert json.loads(file.read_text()) == llm.text.facts()
+
+
 def test_a_machine_is_measured_once(llm, tiny_llama, home):
-    files = list((home / "machines").iterdir())
-    assert len(files) == 1
+    assert len(measured(home)) == 1
     seen = []
     LLM(tiny_llama, kv_cache_gb=0.1, progress=lambda what, done, total: seen.append(what))
     assert not any("measuring" in what or "checking" in what for what in seen)
@@ -40,7 +59,7 @@ def test_a_machine_is_measured_once(llm, tiny_llama, home):
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"exactness": {}}', '{"exactness": {"max_rows": 64}, "cost": {}}'])
 def test_damaged_measurements_are_taken_again(llm, tiny_llama, home, content):
-    [file] = (home / "machines").iterdir()
+    [file] = measured(home)
     file.write_text(content)
     again = LLM(tiny_llama, kv_cache_gb=0.1)
     assert again.info["exactness"] == "bit-identical"

@@ -100,6 +100,8 @@ def resolve(model: str | Path, *, progress: Progress | None = None, home: Path |
 
     Raises ``ModelError`` for a folder that lacks a part, and everything ``pull`` raises.
     """
+    if model == "":
+        raise ModelError("`model` is empty: give a name, a folder or a .gguf file")
     root = wager_home() if home is None else home
     path = Path(model).expanduser()
     if path.is_dir():
