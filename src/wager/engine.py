@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from wager.cache import BlockPool, Fork
 from wager.commit import SilentText, TextStream, commit, terminal_ids
 from wager.errors import CapacityError, PromptError
-from wager.pack import Feed, Packed, Slots, extra_rows, first_branch, n_read, pack, tree_rows
+from wager.pack import Feed, Packed, Slots, extra_rows, first_branch, least_rows, n_pad_blocks, n_read, pack, tree_rows
 from wager.policies.base import Policy
 from wager.record import RunStats, StepRecord
 from wager.sampling import Noise, check_allowed, check_ids
@@ -64,11 +64,10 @@ class Engine:
         self.model, self.drafter, self.policy, self.rule = model, drafter, policy, rule
         self.eos_ids = frozenset(eos_ids)
         self.n_valid_ids = n_valid_ids or model.vocab_size
-        n_pad = -(-model.width_for(model.max_rows) // model.block_size)
+        n_pad = n_pad_blocks(model, model.max_rows)
         self._pad_blocks = range(n_pad)
         self.cache = BlockPool(model.n_blocks - n_pad, model.block_size, first=n_pad, prefix_caching=prefix_caching)
-        per_seq = 2 if model.rows_rule == "pair" else 1
-        self.budget = Budget(n_new, model.max_rows, min(max_seqs, model.max_rows // per_seq))
+        self.budget = Budget(n_new, model.max_rows, min(max_seqs, model.max_rows // least_rows(model.rows_rule)))
         self.on_step = on_step
         self._runs: dict[int, _Run] = {}  # in order of arrival
         self._next_id = 0

@@ -24,6 +24,7 @@ from wager.machine import fingerprint, load_measurements, save_measurements
 from wager.models import catalog
 from wager.models.openvino import load_model
 from wager.models.selfcheck import Exactness, check_exact
+from wager.pack import least_rows
 from wager.policies import CostDriven, Fixed, Policy
 from wager.record import RunStats, StepRecord
 from wager.text import StreamedText, Text, read_json
@@ -105,7 +106,7 @@ class LLM:
         self.ir_dir = catalog.resolve(model, progress=progress)
         with ThreadPoolExecutor(1) as beside:  # the tokenizer loads while the graph compiles
             text = beside.submit(_loaded_text, self.ir_dir)
-            self._model = load_model(self.ir_dir, profile=profile, threads=threads, kv_cache_bytes=kv_cache_bytes)[1]
+            self._model = load_model(self.ir_dir, profile=profile, threads=threads, kv_cache_bytes=kv_cache_bytes)
             self.text = text.result()
         self._defaults = sampling_defaults(self.ir_dir)
         self.fingerprint = fingerprint(catalog.model_hash(self.ir_dir), self._model.passes, self._model.properties)
@@ -308,7 +309,7 @@ class LLM:
         if num_draft_tokens is not None or tree_width > 1:
             depth = 4 if num_draft_tokens is None else num_draft_tokens
             return Fixed(depth * tree_width, depth=depth, width=tree_width)
-        return CostDriven(self._cost, min_rows=2 if self._model.rows_rule == "pair" else 1)
+        return CostDriven(self._cost, min_rows=least_rows(self._model.rows_rule))
 
     def _measured(self) -> tuple[Exactness, StepCost]:
         """Self-check and step times of this machine: from the file, or measured now (once)."""

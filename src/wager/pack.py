@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wager.cache import Fork
-from wager.types import EMPTY, I32, Batch, Draft, RowsRule, Sequence
+from wager.types import EMPTY, I32, Batch, Draft, Model, RowsRule, Sequence
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,6 +61,16 @@ def n_read(seq: Sequence, rule: RowsRule) -> int:
     if rule != "split":
         return sys.maxsize
     return seq.n_prompt if seq.n_prompt > 1 else 0
+
+
+def least_rows(rule: RowsRule) -> int:
+    """Fewest rows a sequence at its output feeds."""
+    return 2 if rule == "pair" else 1
+
+
+def n_pad_blocks(model: Model, n_rows: int) -> int:
+    """Blocks that padding may need in forwards of at most ``n_rows`` rows: the first ones, which no sequence owns."""
+    return -(-model.width_for(n_rows) // model.block_size)
 
 
 def extra_rows(seq: Sequence, n_new: int, n_draft: int, rule: RowsRule) -> int:

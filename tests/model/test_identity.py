@@ -10,6 +10,7 @@ from engine_tools import RandomTrees
 from wager.drafters.lookup import Lookup
 from wager.drafters.model import ModelDrafter
 from wager.engine import Engine
+from wager.models import catalog
 from wager.models.openvino import load_model
 from wager.models.selfcheck import check_exact
 from wager.policies import Fixed
@@ -35,7 +36,8 @@ SAMPLINGS = {"greedy": Sampling(max_tokens=24)} | {
 
 @pytest.fixture(scope="module")
 def loaded():
-    ir_dir, model = load_model("smollm2-135m", profile="fast", threads=None, kv_cache_bytes=1 << 29)
+    ir_dir = catalog.resolve("smollm2-135m")
+    model = load_model(ir_dir, profile="fast", threads=None, kv_cache_bytes=1 << 29)
     exactness = check_exact(model, model.vocab_size)
     assert exactness.reason is None, exactness.reason
     model.max_rows, model.rows_rule = exactness.max_rows, exactness.rule
@@ -45,7 +47,7 @@ def loaded():
 
 @pytest.fixture(scope="module")
 def draft_model():
-    return load_model("smollm2-135m", profile="max", threads=None, kv_cache_bytes=1 << 29)[1]
+    return load_model(catalog.resolve("smollm2-135m"), profile="max", threads=None, kv_cache_bytes=1 << 29)
 
 
 def generate(loaded, sampling, *, together, **options):

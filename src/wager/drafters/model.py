@@ -17,7 +17,7 @@ import numpy as np
 from wager.cache import BlockPool, Fork
 from wager.commit import terminal_ids
 from wager.errors import OptionError, VocabularyError
-from wager.pack import Feed, Slots, extra_rows, n_read, pack
+from wager.pack import Feed, Slots, extra_rows, n_pad_blocks, n_read, pack
 from wager.sampling import Noise, Scores, arrivals, scores
 from wager.types import EMPTY, F32, Draft, Limits, Model, Sequence, Verdict
 
@@ -56,7 +56,7 @@ class ModelDrafter:
         self._model = model
         self._n_valid = n_valid_ids
         self._eos_ids = eos_ids
-        n_pad = -(-model.width_for(model.max_rows) // model.block_size)
+        n_pad = n_pad_blocks(model, model.max_rows)
         self._pad_blocks = range(n_pad)
         self._pool = BlockPool(model.n_blocks - n_pad, model.block_size, first=n_pad)
         self._states: dict[int, _State] = {}
@@ -71,12 +71,12 @@ class ModelDrafter:
         trunks = [
             trunk for seq in seqs if seq.id in asked and (trunk := self._catch_up(seq, asked[seq.id])) is not None
         ]
-        arrivals = self._read(trunks, {t.seq.id: asked[t.seq.id].width for t in trunks})
+        first = self._read(trunks, {t.seq.id: asked[t.seq.id].width for t in trunks})
         growing: list[_Branch] = []
         for trunk in trunks:
             limit = asked[trunk.seq.id]
             width = max(1, min(limit.width, limit.n_nodes // limit.depth))
-            growing += self._split(trunk, arrivals[trunk.seq.id][:width], limit.depth)
+            growing += self._split(trunk, first[trunk.seq.id][:width], limit.depth)
         self._grow(growing, asked)
         return [self._draft(seq, asked) for seq in seqs]
 
@@ -121,26 +121,24 @@ class ModelDrafter:
             best = int(np.argmax(agreed))
             n_cached = min(agreed[best], len(seq.tokens) - 1)
             for i, branch in enumerate(state.branches):
-                if branch.fork is not None:
-                    (self._pool.adopt if i == best else self._drop)(seq.id, branch.fork)
+                if branch.fork is not None and i == best:
+                    self._pool.adopt(seq.id, branch.fork)
+                elif branch.fork is not None:
+                    self._pool.drop(branch.fork)
             self._pool.keep(seq.id, seq.tokens, n_cached)
-        mine = Sequence(seq.id, list(seq.tokens), seq.n_prompt, seq.sampling, seq.seed, seq.sample, n_cached)
-        state.branches = [_Branch(mine)]
+        state.branches = [_Branch(replace(seq, tokens=list(seq.tokens), n_cached=n_cached))]
         return state.branches[0]
-
-    def _drop(self, seq_id: int, fork: Fork) -> None:
-        self._pool.drop(fork)
 
     def _read(self, branches: ListLike[_Branch], n_wanted: dict[int, int]) -> dict[int, list[int]]:
         """Feed what is not cached, and return per sequence the tokens that arrive first after it."""
-        pending, arrivals = list(branches), {}
+        pending, first = list(branches), {}
         while pending:
             logits = self._forward(pending)
             done = [b for b in pending if b.seq.n_cached == len(b.seq.tokens)]
             for branch in done:
-                arrivals[branch.seq.id] = self._arrivals(branch, logits[id(branch)], n_wanted[branch.seq.id])
+                first[branch.seq.id] = self._arrivals(branch, logits[id(branch)], n_wanted[branch.seq.id])
             pending = [b for b in pending if b.seq.n_cached < len(b.seq.tokens)]
-        return arrivals
+        return first
 
     def _split(self, trunk: _Branch, first_tokens: ListLike[int], depth: int) -> list[_Branch]:
         """One branch per first token; the trunk becomes the first, the others are forks (as many as memory allows)."""
@@ -150,10 +148,7 @@ class ModelDrafter:
             if fork is None:
                 break
             self._model.copy([src for src, _ in fork.copies], [dst for _, dst in fork.copies])
-            twin = Sequence(
-                seq.id, [*seq.tokens, token], seq.n_prompt, seq.sampling, seq.seed, seq.sample, seq.n_cached
-            )
-            state.branches.append(_Branch(twin, fork))
+            state.branches.append(_Branch(replace(seq, tokens=[*seq.tokens, token]), fork))
         seq.tokens.append(first_tokens[0])
         return state.branches
 
@@ -170,7 +165,6 @@ class ModelDrafter:
             if not growing:
                 return
             start = time.perf_counter()
-            logits: dict[int, F32] = {}
             per_forward = max(1, self._model.max_rows // 2)
             for i in range(0, len(growing), per_forward):
                 part = growing[i : i + per_forward]
@@ -240,12 +234,14 @@ def _agreement(cached: Sequence, tokens: ListLike[int]) -> int:
 
 def make(argument: str, target: Any) -> ModelDrafter:
     """For the registry: load the model at ``argument`` and compare its vocabulary with the target's."""
+    from wager.models import catalog
     from wager.models.openvino import load_model
     from wager.text import Text, compare_vocabularies
 
     if not argument:
         raise OptionError("`drafter` is 'model': name the draft model, model:PATH")
-    ir_dir, model = load_model(argument, profile=target.profile, threads=target.threads, progress=target.progress)
-    model.rows_rule = "any"  # a draft needs no identity, and one row is the cheapest
+    ir_dir = catalog.resolve(argument, progress=target.progress)
     compare_vocabularies(target.text, Text(ir_dir))
+    model = load_model(ir_dir, profile=target.profile, threads=target.threads)
+    model.rows_rule = "any"  # a draft needs no identity, and one row is the cheapest
     return ModelDrafter(model, n_valid_ids=target.n_valid_ids, eos_ids=target.text.eos_ids)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from collections.abc import Sequence as ListLike
 from pathlib import Path
 from typing import Any
@@ -260,19 +259,11 @@ def _first_line(error: Exception) -> str:
     return lines[-1][:160] if lines else type(error).__name__
 
 
-def load_model(
-    model: str | Path,
-    *,
-    profile: str,
-    threads: int | None,
-    kv_cache_bytes: int | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
-) -> tuple[Path, OpenVINOModel]:
-    """Whatever names a model (catalog name, OWNER/NAME, IR folder, GGUF file), loaded; and its folder."""
+def load_model(ir_dir: Path, *, profile: str, threads: int | None, kv_cache_bytes: int | None = None) -> OpenVINOModel:
+    """The model of an IR folder (``catalog.resolve`` finds it) with the context length that the folder states."""
     from wager.models import catalog
 
-    ir_dir = catalog.resolve(model, progress=progress)
     context_length = catalog.describe(ir_dir).context_length
-    return ir_dir, OpenVINOModel(
+    return OpenVINOModel(
         ir_dir, profile=profile, threads=threads, kv_cache_bytes=kv_cache_bytes, context_length=context_length
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from wager.pack import Feed, Slots, pack
+from wager.pack import Feed, Slots, n_pad_blocks, pack
 from wager.types import F32, JSON, Model, RowsRule, Sampling, Sequence
 
 _WIDE = (64, 128, 256, 512)
@@ -116,7 +116,7 @@ class _Check:
     def _forward(self, seq: Sequence, stop: int, beside: ListLike[tuple[Sequence, int]]) -> F32:
         """Feed ``seq`` up to ``stop`` beside other sequences; logits of its new tokens."""
         size, model = self.model.block_size, self.model
-        n_pad = -(-model.width_for(max(_WIDE)) // size)
+        n_pad = n_pad_blocks(model, max(_WIDE))
         per_seq = -(-(len(seq.tokens) + 4) // size)
         feeds = [Feed(s, end, rule=self.rule) for s, end in ((seq, stop), *beside)]
         slots = [Slots(range(n_pad + i * per_seq, n_pad + (i + 1) * per_seq)) for i in range(len(feeds))]
