@@ -34,8 +34,10 @@ def calibrate(
 def _switch_seconds(model: Model, widths: tuple[int, ...]) -> float:
     """What a forward of another width than the last costs on top (fact 11)."""
     a, b = widths[0], widths[min(2, len(widths) - 1)]
-    steady = [sum(_seconds(model, w, 16) for _ in range(4)) - _seconds(model, w, 16) for w in (a, b)]
-    steady_s = sum(steady) / 3
+    steady_s = 0.0
+    for width in (a, b):
+        _seconds(model, width, 16)  # the change itself is not steady
+        steady_s += median(_seconds(model, width, 16) for _ in range(3))
     pairs = [_seconds(model, a, 16) + _seconds(model, b, 16) for _ in range(4)]
     return max(0.0, (median(pairs) - steady_s) / 2)
 

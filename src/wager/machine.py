@@ -14,7 +14,7 @@ from pathlib import Path
 from wager.home import wager_home, write_text
 from wager.types import JSON
 
-FORMAT = 3  # of the measurements file: raise it whenever what is measured, or how it is kept, changes
+FORMAT = 4  # of the measurements file: raise it whenever what is measured, or how it is kept, changes
 _FLAGS = ("avx2", "f16c", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_int8", "amx_bf16", "amx_tile")
 
 
