@@ -23,6 +23,8 @@ class RandomTrees:
     """A deliberately bad drafter: random trees; with a model, the right token now and then."""
 
     name = "random"
+    kind = "deterministic"
+    has_laws = False
 
     def __init__(self, *, seed: int = 1, vocab_size: int = V, model: ToyModel | None = None) -> None:
         self._random, self._vocab_size, self._model = random.Random(seed), vocab_size, model

@@ -11,16 +11,32 @@ from collections.abc import Callable
 from collections.abc import Sequence as ListLike
 from dataclasses import dataclass, field
 
+from wager.admit import check_request
 from wager.cache import BlockPool, Fork
 from wager.commit import SilentText, TextStream, commit, terminal_ids
-from wager.errors import CapacityError, PromptError
-from wager.pack import Feed, Packed, Slots, extra_rows, first_branch, least_rows, n_pad_blocks, n_read, pack, tree_rows
+from wager.pack import (
+    Feed,
+    Packed,
+    Slots,
+    extra_rows,
+    first_branch,
+    least_rows,
+    n_fork_blocks,
+    n_in_place,
+    n_pad_blocks,
+    n_read,
+    pack,
+    tree_rows,
+)
 from wager.policies.base import Policy
 from wager.record import RunStats, StepRecord
-from wager.sampling import Noise, check_allowed, check_ids
+from wager.sampling import Noise
 from wager.schedule import Budget, Turn, plan
+from wager.tree import merged
 from wager.types import EMPTY, Draft, Drafter, Event, Forward, Limits, Model, Sampling, Sequence, Verdict
-from wager.verify import Rows, Rule, walk
+from wager.verify import Rows, RuleInfo, check_rule_takes, rule_named
+
+_FREE = ("deterministic", "coupled")  # kinds of drafts that may be cut by what they hold
 
 
 @dataclass(slots=True, eq=False)
@@ -37,15 +53,22 @@ class _Run:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Round:
-    """What one sequence does in this step."""
+    """What one sequence does in this step. ``draft`` is what the rule sees; the feed has every context of it once, and
+    ``node_of`` (n,) tells where.
+    """
 
     run: _Run
+    draft: Draft
+    node_of: ListLike[int]
     feed: Feed
     slots: Slots
 
 
 class Engine:
-    """Runs sequences on a target. Single-threaded: call its methods from one thread."""
+    """Runs sequences on a target. Single-threaded: call its methods from one thread.
+
+    Raises OptionError where ``rule`` is not right for what ``drafter`` drafts.
+    """
 
     def __init__(
         self,
@@ -55,13 +78,16 @@ class Engine:
         n_valid_ids: int | None = None,
         drafter: Drafter | None = None,
         policy: Policy | None = None,
-        rule: Rule = walk,
+        rule: RuleInfo | None = None,
         n_new: int = 512,
         max_seqs: int = 64,
         prefix_caching: bool = True,
         on_step: Callable[[StepRecord], None] | None = None,
     ) -> None:
-        self.model, self.drafter, self.policy, self.rule = model, drafter, policy, rule
+        self.model, self.drafter, self.policy = model, drafter, policy
+        self.rule = rule or rule_named("walk")
+        if drafter is not None:
+            check_rule_takes(self.rule, drafter)
         self.eos_ids = frozenset(eos_ids)
         self.n_valid_ids = n_valid_ids or model.vocab_size
         n_pad = n_pad_blocks(model, model.max_rows)
@@ -85,7 +111,8 @@ class Engine:
         speculate: bool = True,
     ) -> Sequence:
         """Queue a prompt. Raises PromptError or CapacityError where it can never run, OptionError for bad ids."""
-        self._check_prompt(tokens, sampling)
+        context = self.model.context_length
+        check_request(tokens, sampling, self.n_valid_ids, eos_ids=self.eos_ids, context=context, cache=self.cache)
         seq = Sequence(self._next_id, list(tokens), len(tokens), sampling, seed, sample)
         self._next_id += 1
         run = _Run(seq, Noise(seed, sample), text or SilentText(), self.drafter if speculate else None)
@@ -182,6 +209,7 @@ class Engine:
             # every branch of a tree feeds the pending tokens again: where that is too much, its first branch goes
             n_committed = turns[i].n_new + extra_rows(turns[i].seq, turns[i].n_new, 1, self.model.rows_rule)
             fits = self.model.tree_masks or tree_rows(draft, n_committed) <= n
+            assert fits or draft.kind in _FREE, "a sampled draft must be cut by its limits, not by its shape"
             drafts[i] = draft if fits else first_branch(draft)
         return drafts
 
@@ -196,10 +224,13 @@ class Engine:
         """No deeper than the tokens that may still be committed, the context, and the budget allow."""
         seq = turn.seq
         room = min(seq.sampling.max_tokens - seq.n_output, self.model.context_length - len(seq.tokens)) - 1
-        n_rows -= turn.n_new + extra_rows(seq, turn.n_new, 1, self.model.rows_rule)
+        n_committed = turn.n_new + extra_rows(seq, turn.n_new, 1, self.model.rows_rule)
+        n_rows -= n_committed
         n_nodes = max(0, min(limit.n_nodes, n_rows, self.budget.n_new - turn.n_new))
         depth = max(0, min(limit.depth, room, n_nodes))
-        return Limits(n_nodes if depth else 0, depth, limit.width)
+        if not self.model.tree_masks and depth:  # n_nodes / depth branches feed what is pending and all their nodes
+            n_nodes = max(depth, min(n_nodes, (n_rows + n_committed) * depth // (n_committed + depth)))
+        return Limits(n_nodes if depth else 0, depth, limit.width if self.rule.trees else min(limit.width, 1))
 
     def _reserve(self, turns: ListLike[Turn], drafts: ListLike[Draft], rounds: list[_Round]) -> None:
         """Blocks for every row, into ``rounds``. Short of blocks: without drafts, then the youngest are evicted.
@@ -221,8 +252,12 @@ class Engine:
     def _try_reserve(self, turn: Turn, draft: Draft) -> _Round | None:
         seq = turn.seq
         stop = seq.n_cached + turn.n_new
-        feed = Feed(seq, stop, draft, self.model.rows_rule, masked=self.model.tree_masks)
+        fed, node_of = merged(draft)
+        feed = Feed(seq, stop, fed, self.model.rows_rule, masked=self.model.tree_masks)
         if not self.cache.reserve(seq.id, feed.n_slots):
+            return None
+        # Room for every draw, equal ones included: whether a draft is verified must not depend on what was drawn.
+        if len(fed) < len(draft) and n_fork_blocks(feed, draft, self.cache.block_size) > self.cache.n_free:
             return None
         forks: list[Fork] = []
         for path in feed.branches[1:]:
@@ -232,7 +267,7 @@ class Engine:
                     self.cache.drop(other)
                 return None
             forks.append(fork)
-        return _Round(self._runs[seq.id], feed, Slots(self.cache.table(seq.id), tuple(forks)))
+        return _Round(self._runs[seq.id], draft, node_of, feed, Slots(self.cache.table(seq.id), tuple(forks)))
 
     def _evict_youngest(self, spared: set[int]) -> bool:
         for run in reversed(self._runs.values()):
@@ -254,7 +289,7 @@ class Engine:
         )
 
     def _settle(self, rounds: ListLike[_Round], packed: Packed, forward: Forward) -> list[Verdict | None]:
-        """The rule's verdict per sequence; None while it still reads its prompt."""
+        """The rule's verdict per sequence, in nodes of its feed; None while it still reads its prompt."""
         verdicts: list[Verdict | None] = []
         logits = forward.logits[:, : self.n_valid_ids]
         for round_, index in zip(rounds, packed.rows, strict=True):
@@ -263,8 +298,10 @@ class Engine:
                 continue
             run = round_.run
             banned = terminal_ids(run.seq.sampling, self.eos_ids)
-            rows = Rows(logits, index.tolist(), run.seq, round_.feed.draft, banned=banned)
-            verdicts.append(self.rule(rows, round_.feed.draft, run.noise))
+            seen = [int(index[0]), *(int(index[node + 1]) for node in round_.node_of)]
+            rows = Rows(logits, seen, run.seq, round_.draft, banned=banned)
+            verdict = self.rule.rule(rows, round_.draft, run.noise)
+            verdicts.append(Verdict(tuple(round_.node_of[node] for node in verdict.path), verdict.token))
         return verdicts
 
     def _commit(
@@ -284,7 +321,7 @@ class Engine:
             event = commit(
                 seq, tokens, rows, round_.run.text, eos_ids=self.eos_ids, context_length=self.model.context_length
             )
-            seq.n_cached = min(feed.stop + _n_in_place(feed, verdict), len(seq.tokens) - 1)
+            seq.n_cached = min(feed.stop + n_in_place(feed, verdict.path), len(seq.tokens) - 1)
             self.cache.keep(seq.id, seq.tokens, seq.n_cached)
             round_.run.stats.observe(feed.draft, verdict, len(event.tokens))
             events.append(event)
@@ -352,25 +389,6 @@ class Engine:
 
     # -- small things --------------------------------------------------------------------------------------------
 
-    def _check_prompt(self, tokens: ListLike[int], sampling: Sampling) -> None:
-        check_ids(sampling, self.n_valid_ids)
-        check_allowed(sampling, terminal_ids(sampling, self.eos_ids), self.n_valid_ids)
-        if not tokens:
-            raise PromptError("the prompt is empty: give at least one token")
-        if not all(0 <= t < self.n_valid_ids for t in tokens):
-            raise PromptError(
-                f"the prompt holds ids outside [0, {self.n_valid_ids}): encode it with this model's tokenizer"
-            )
-        context = self.model.context_length
-        if len(tokens) >= context:
-            raise PromptError(f"the prompt has {len(tokens)} tokens but the context holds {context}: shorten it")
-        longest = min(len(tokens) + sampling.max_tokens, context) + 1
-        if self.cache.blocks_for(longest) > self.cache.n_blocks:
-            raise CapacityError(
-                f"prompt and answer may need {longest} tokens of K/V but there is room for "
-                f"{self.cache.n_blocks * self.cache.block_size}: raise kv_cache_gb or lower max_tokens"
-            )
-
     def _close(self, run: _Run) -> None:
         del self._runs[run.seq.id]
         if self.cache.is_open(run.seq.id):
@@ -379,10 +397,3 @@ class Engine:
             self.drafter.forget(run.seq.id)
         if self.policy is not None:
             self.policy.forget(run.seq.id)
-
-
-def _n_in_place(feed: Feed, verdict: Verdict) -> int:
-    """Accepted nodes whose K/V lies where the committed tokens want it: under a mask only the leading ones do."""
-    if not feed.masked:
-        return len(verdict.path)
-    return next((i for i, node in enumerate(verdict.path) if node != i), len(verdict.path))

@@ -123,8 +123,19 @@ def tree_rows(draft: Draft, n_committed: int) -> int:
 def first_branch(draft: Draft) -> Draft:
     """The first root-to-leaf path of a draft, as a chain."""
     path = list(paths(draft)[0])
-    probs = None if draft.probs is None else draft.probs[path]
-    return Draft(draft.tokens[path], np.arange(-1, len(path) - 1, dtype=np.int32), probs, draft.kind, draft.support)
+    laws = None if draft.laws is None else tuple(draft.laws[i] for i in path)
+    return Draft(draft.tokens[path], np.arange(-1, len(path) - 1, dtype=np.int32), laws, draft.kind, draft.support)
+
+
+def n_fork_blocks(feed: Feed, draft: Draft, block_size: int) -> int:
+    """Blocks that forks for all branches of a draft take where ``feed`` starts and stops."""
+    branches = () if feed.masked else paths(draft)[1:]
+    return sum(-(-(feed.stop + len(path)) // block_size) - feed.start // block_size for path in branches)
+
+
+def n_in_place(feed: Feed, path: ListLike[int]) -> int:
+    """Accepted nodes whose K/V lies where the committed tokens want it: under a mask only the leading ones do."""
+    return next((i for i, node in enumerate(path) if feed.masked and node != i), len(path))
 
 
 def pack(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence as ListLike
 from dataclasses import dataclass, field
 
+from wager.tree import depths
 from wager.types import JSON, Draft, Verdict
 
 
@@ -85,11 +85,3 @@ class RunStats:
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
         derived = ("decode_s", "tokens_per_forward", "acceptance_rate", "tokens_per_s")
         return {**fields, **{name: getattr(self, name) for name in derived}}
-
-
-def depths(draft: Draft) -> ListLike[int]:
-    """Depth of every node, from 1."""
-    result: list[int] = []
-    for parent in draft.parents:
-        result.append(1 if parent < 0 else result[parent] + 1)
-    return result

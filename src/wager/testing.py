@@ -7,7 +7,7 @@ from collections.abc import Sequence as ListLike
 
 import numpy as np
 
-from wager.types import EMPTY, Draft, Drafter, Limits, Sampling, Sequence, Verdict
+from wager.types import EMPTY, Draft, Drafter, Law, Limits, Sampling, Sequence, Verdict
 
 MakeDrafter = Callable[[], Drafter]
 
@@ -92,9 +92,18 @@ def check_draft(draft: Draft, limit: Limits, vocab_size: int) -> None:
     if draft.kind != "iid":
         assert all(len(set(c)) == len(c) for c in children.values()), f"siblings hold the same token: {draft}"
     assert draft.support >= 0, draft.support
-    if draft.probs is not None:
-        assert draft.probs.shape == (n, vocab_size), f"probs are {draft.probs.shape}, want {(n, vocab_size)}"
-        assert bool(np.allclose(draft.probs.sum(axis=1), 1, atol=1e-4)), "a row of probs does not sum to 1"
+    for token, law in zip(draft.tokens.tolist(), draft.laws or (), strict=False):
+        check_law(law, vocab_size)
+        assert token in law.ids, f"token {token} is impossible under the law it was drawn from"
+
+
+def check_law(law: Law, vocab_size: int) -> None:
+    """Raises AssertionError where a law is not one over ids below ``vocab_size``."""
+    assert law.ids.shape == law.probs.shape, (law.ids.shape, law.probs.shape)
+    assert bool(np.all(np.diff(law.ids) > 0)), "ids of a law must ascend"
+    assert bool(np.all((law.ids >= 0) & (law.ids < vocab_size))), f"ids outside [0, {vocab_size}): {law.ids}"
+    assert bool(np.all(law.probs > 0)), "probabilities of a law must be positive"
+    assert abs(float(law.probs.sum()) - 1) < 1e-9, f"a law sums to {law.probs.sum()}"
 
 
 def _check_names(drafter: Drafter) -> None:

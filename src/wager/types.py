@@ -127,22 +127,33 @@ class Sequence:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Law:
+    """A law over few tokens: ``ids`` (m,) ascending, ``probs`` (m,) positive with sum 1."""
+
+    ids: I64
+    probs: F64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Draft:
     """A guess at the continuation: a forest of n nodes below the last committed token.
 
     ``tokens`` (n,) and ``parents`` (n,) int32, parents[i] < i, -1 = child of the last committed token. A chain has
-    parents -1, 0, 1, … ``probs`` (n, V) is the law node i was drawn from (None for deterministic drafts). ``support``
-    says how strong the evidence was (the matched length of a look-up, else 0): policies keep acceptance by it.
-    Siblings hold different tokens unless ``kind`` is "iid".
+    parents -1, 0, 1, … ``laws`` (n): the law that node i was drawn from, after all options; siblings share one object
+    (without replacement: the law before anything was taken out). None where nothing was drawn, or nobody asked.
+    ``support`` says how strong the evidence was (the matched length of a look-up, else 0): policies keep acceptance by
+    it. ``kind`` "iid": siblings are independent draws in draw order, and may hold the same token; the nodes with one
+    path of tokens are then one context (``tree.contexts``). Every other kind has different siblings.
     """
 
     tokens: I32
     parents: I32
-    probs: F32 | None = None
+    laws: tuple[Law, ...] | None = None
     kind: DraftKind = "deterministic"
     support: int = 0
 
     def __post_init__(self) -> None:
+        assert self.laws is None or len(self.laws) == len(self.tokens), "one law a node"
         assert self.tokens.shape == self.parents.shape, (self.tokens.shape, self.parents.shape)
         assert self.tokens.ndim == 1
         assert bool(np.all(self.parents < np.arange(len(self.parents)))), self.parents
@@ -167,7 +178,10 @@ EMPTY = chain([])
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the rule decided: ``path`` are the accepted nodes from root to leaf, ``token`` the one after them."""
+    """What the rule decided: ``path`` are the accepted nodes from root to leaf, ``token`` the one after them.
+
+    Of i.i.d. duplicates the path names the first (``tree.contexts``).
+    """
 
     path: tuple[int, ...]
     token: int
@@ -260,11 +274,16 @@ class Drafter(Protocol):
 
     ``propose`` returns one draft per sequence, at most ``limits`` each (an empty draft is always fine). ``observe`` is
     told each step's verdicts, after the tokens were committed. ``forget`` drops what is kept for a sequence.
-    ``seconds(n)`` is the expected time of drafting n tokens for one sequence, known before doing it.
+    ``seconds(n)`` is the expected time of drafting n tokens for one sequence, known before doing it. ``kind`` is that
+    of all its drafts, and ``has_laws`` whether they carry the laws they were drawn from: verification rules ask for it.
     """
 
     @property
     def name(self) -> str: ...
+    @property
+    def kind(self) -> DraftKind: ...
+    @property
+    def has_laws(self) -> bool: ...
     def propose(self, seqs: ListLike[Sequence], limits: ListLike[Limits]) -> list[Draft]: ...
     def observe(self, seqs: ListLike[Sequence], drafts: ListLike[Draft], verdicts: ListLike[Verdict]) -> None: ...
     def forget(self, seq_id: int) -> None: ...

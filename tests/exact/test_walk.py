@@ -152,5 +152,5 @@ def test_rules_by_name() -> None:
     assert rule_named("walk").rule is walk
     assert rule_named("walk").coupled
     assert all(info.lossless for info in RULES.values())
-    with pytest.raises(OptionError, match="`verify` is 'wlak'"):
+    with pytest.raises(OptionError, match="`rule` is 'wlak'"):
         rule_named("wlak")

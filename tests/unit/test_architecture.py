@@ -20,6 +20,8 @@ LAYERS = [
     {
         "sampling",
         "verify",
+        "tree",
+        "admit",
         "cache",
         "pack",
         "schedule",
@@ -38,7 +40,7 @@ LAYERS = [
 ]
 # Plug-ins know the nouns and the mathematics only (and where files live, and text).
 PLUGINS = {"drafters", "policies", "models"}
-PLUGIN_MAY = {"types", "errors", "sampling", "cost", "home", "text", "record", "cache", "pack"}
+PLUGIN_MAY = {"types", "errors", "sampling", "cost", "home", "text", "record", "cache", "pack", "tree"}
 # A model drafter opens a model, and must know what ends the target's answer.
 EXTRA = {"drafters": {"models", "commit"}}
 

@@ -25,6 +25,8 @@ Chance = Callable[[int, int], float]  # (sequence, depth from 0) -> conditional 
 class _Drafter:
     def __init__(self, seconds: float) -> None:
         self.name = "simulated"
+        self.kind = "deterministic"
+        self.has_laws = False
         self._seconds = seconds
 
     def seconds(self, n_tokens: int) -> float:

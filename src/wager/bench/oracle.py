@@ -12,13 +12,15 @@ from collections.abc import Sequence as ListLike
 import numpy as np
 
 from wager.policies.acceptance import Acceptance
-from wager.types import EMPTY, Draft, Limits, Sequence, Verdict, chain
+from wager.types import EMPTY, Draft, DraftKind, Limits, Sequence, Verdict, chain
 
 
 class Oracle:
     """Drafts from the text given to ``know``; drafts nothing for a sequence that departs from it."""
 
     name = "oracle"
+    kind: DraftKind = "deterministic"
+    has_laws = False
 
     def __init__(self, *, copy_only: bool = False) -> None:
         self._copy_only = copy_only

@@ -7,7 +7,7 @@ from typing import Any
 
 from wager.drafters.base import refuse_argument
 from wager.drafters.suffix_automaton import SuffixAutomaton
-from wager.types import EMPTY, Draft, Limits, Sequence, Verdict, chain
+from wager.types import EMPTY, Draft, DraftKind, Limits, Sequence, Verdict, chain
 
 
 class Lookup:
@@ -19,6 +19,8 @@ class Lookup:
     """
 
     name = "lookup"
+    kind: DraftKind = "deterministic"
+    has_laws = False
 
     def __init__(self, *, min_match: int = 1, growth: int = 2) -> None:
         assert min_match >= 1, min_match

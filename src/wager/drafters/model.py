@@ -19,7 +19,7 @@ from wager.commit import terminal_ids
 from wager.errors import OptionError, VocabularyError
 from wager.pack import Feed, Slots, extra_rows, n_pad_blocks, n_read, pack
 from wager.sampling import Noise, Scores, arrivals, scores
-from wager.types import EMPTY, F32, Draft, Limits, Model, Sequence, Verdict
+from wager.types import EMPTY, F32, Draft, DraftKind, Limits, Model, Sequence, Verdict
 
 
 @dataclass(slots=True, eq=False)
@@ -46,6 +46,8 @@ class ModelDrafter:
     """
 
     name = "model"
+    kind: DraftKind = "coupled"
+    has_laws = False
 
     def __init__(self, model: Model, *, n_valid_ids: int, eos_ids: frozenset[int] = frozenset()) -> None:
         if model.vocab_size < n_valid_ids:

@@ -87,5 +87,5 @@ def prune(draft: Draft, nodes: ListLike[int]) -> Draft:
     kept = np.asarray(nodes, np.int64)
     new = np.full(len(draft) + 1, -1, np.int32)  # the last entry is what parent -1 maps to
     new[kept] = np.arange(len(kept), dtype=np.int32)
-    probs = None if draft.probs is None else draft.probs[kept]
-    return Draft(draft.tokens[kept], new[draft.parents[kept]], probs, draft.kind, draft.support)
+    laws = None if draft.laws is None else tuple(draft.laws[i] for i in nodes)
+    return Draft(draft.tokens[kept], new[draft.parents[kept]], laws, draft.kind, draft.support)

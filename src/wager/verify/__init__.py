@@ -1,21 +1,10 @@
-"""Acceptance rules by name. A new rule is one file and one line here."""
+"""Acceptance rules: what a draft and the target's rows make of a round. Pure functions of arrays and noise."""
 
 from __future__ import annotations
 
-from wager.errors import OptionError
 from wager.verify.base import Rows, Rule, RuleInfo
+from wager.verify.dice import Dice
+from wager.verify.registry import LOSSY, RULES, check_rule_takes, rule_named
 from wager.verify.walk import walk
 
-RULES: dict[str, RuleInfo] = {
-    "walk": RuleInfo(walk, coupled=True),
-}
-
-
-def rule_named(name: str) -> RuleInfo:
-    """The rule of that name. Raises ``OptionError`` for an unknown one."""
-    if name not in RULES:
-        raise OptionError(f"`verify` is {name!r}: give one of {', '.join(sorted(RULES))}")
-    return RULES[name]
-
-
-__all__ = ["RULES", "Rows", "Rule", "RuleInfo", "rule_named", "walk"]
+__all__ = ["LOSSY", "RULES", "Dice", "Rows", "Rule", "RuleInfo", "check_rule_takes", "rule_named", "walk"]

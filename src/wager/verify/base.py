@@ -8,8 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from wager.sampling import Noise, Scores, is_plain, probabilities, scores
-from wager.types import F32, F64, I64, Draft, Sampling, Sequence, Verdict
+from wager.sampling import Noise, Scores, is_plain, scores
+from wager.types import F32, F64, I64, Draft, DraftKind, Sampling, Sequence, Verdict
+from wager.verify.dice import Dice
+
+_EXACT_REST = 1e-6  # a mass smaller than this is summed anew: a difference of sums near 1 would be rounding
 
 
 class Rows:
@@ -29,6 +32,7 @@ class Rows:
         self._draft = draft
         self._banned = tuple(banned)
         self._scores: dict[int, Scores] = {}
+        self._weights: dict[int, tuple[F64, float]] = {}
         self._committed: I64 | None = None
 
     @property
@@ -76,28 +80,73 @@ class Rows:
             self._committed = np.array(self._seq.tokens, np.int64)
         return np.concatenate([self._committed, self._draft.tokens[self.path(node)]])
 
+    def weights(self, node: int) -> F64:
+        """Unnormalised probabilities (V,) after ``node``: at temperature 0 one-hot on the choice. Read only."""
+        return self._mass(node)[0]
+
+    def _mass(self, node: int) -> tuple[F64, float]:
+        if node not in self._weights:
+            x = self.scores(node)
+            if self.sampling.temperature > 0:
+                weights: F64 = np.exp(np.subtract(x, x.max(), dtype=np.float64))
+            else:
+                weights = np.zeros(len(x))
+                weights[int(x.argmax())] = 1
+            self._weights[node] = weights, float(weights.sum())
+        return self._weights[node]
+
     def __getitem__(self, node: int) -> F64:
         """Probabilities (V,) after ``node``: at temperature 0 all mass on the lowest id of the largest score."""
-        x = self.scores(node)
-        if self.sampling.temperature > 0:
-            return probabilities(x)
-        p = probabilities(x) * 0
-        p[int(x.argmax())] = 1
-        return p
+        weights, total = self._mass(node)
+        return np.asarray(weights / total)
+
+    def at(self, node: int, ids: I64) -> F64:
+        """Probabilities (m + 1,) after ``node``: of ``ids`` (m,), and last of all other tokens together."""
+        weights, total = self._mass(node)
+        some = weights[ids]
+        rest = total - float(some.sum())
+        if rest < _EXACT_REST * total:
+            rest = float(self.outside(node, ids).sum())
+        return np.append(some, rest) / total
+
+    def outside(self, node: int, ids: I64) -> F64:
+        """Unnormalised probabilities (V,) after ``node`` without ``ids``."""
+        weights = self.weights(node).copy()
+        weights[ids] = 0
+        return weights
 
 
 Rule = Callable[[Rows, Draft, Noise], Verdict]
+# A rule before its noise: what it does as a function of what the dice say, so that proofs can go through all of it.
+Decide = Callable[[Rows, Draft, Dice], Verdict]
+
+ANY_KIND: frozenset[DraftKind] = frozenset(("deterministic", "coupled", "iid", "without_replacement"))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RuleInfo:
     """A rule and what holds of it.
 
-    ``lossless``: the text has exactly the target's law. ``coupled``: the text is that of plain decoding with the same
-    seed, token by token. ``needs_probs``: drafts must carry the law they were drawn from.
+    ``kinds``: the drafts it is right for; of a drafter that can draw in several ways, ``draws`` is asked for.
+    ``needs_laws``: drafts that were drawn must carry their laws. ``trees``: a context may have several children.
+    ``lossless``: the text has exactly the target's law. ``coupled``: it is that of plain decoding with the same seed,
+    token by token. ``decide``: the rule before its noise, None for rules that hash it themselves. ``max_law`` and
+    ``max_children`` bound what the rule can take (0: no bound). ``knob``: value of a lossy rule's parameter.
+    ``acceptance``, ``use`` and ``source`` are for people.
     """
 
+    name: str
     rule: Rule
+    decide: Decide | None = None
+    kinds: frozenset[DraftKind] = ANY_KIND
+    draws: DraftKind = "iid"
+    needs_laws: bool = True
+    trees: bool = True
     lossless: bool = True
     coupled: bool = False
-    needs_probs: bool = False
+    max_law: int = 0
+    max_children: int = 0
+    knob: float | None = None
+    acceptance: str = ""
+    use: str = ""
+    source: str = ""

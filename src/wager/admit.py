@@ -1,0 +1,37 @@
+"""What a request must satisfy before it is queued, so that none fails in the middle of a step that others share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as ListLike
+
+from wager.cache import BlockPool
+from wager.commit import terminal_ids
+from wager.errors import CapacityError, PromptError
+from wager.sampling import check_allowed, check_ids
+from wager.types import Sampling
+
+
+def check_request(
+    tokens: ListLike[int],
+    sampling: Sampling,
+    n_ids: int,
+    *,
+    eos_ids: frozenset[int],
+    context: int,
+    cache: BlockPool,
+) -> None:
+    """Raises PromptError or CapacityError where a prompt can never run, OptionError for options that cannot hold."""
+    check_ids(sampling, n_ids)
+    check_allowed(sampling, terminal_ids(sampling, eos_ids), n_ids)
+    if not tokens:
+        raise PromptError("the prompt is empty: give at least one token")
+    if not all(0 <= t < n_ids for t in tokens):
+        raise PromptError(f"the prompt holds ids outside [0, {n_ids}): encode it with this model's tokenizer")
+    if len(tokens) >= context:
+        raise PromptError(f"the prompt has {len(tokens)} tokens but the context holds {context}: shorten it")
+    longest = min(len(tokens) + sampling.max_tokens, context) + 1
+    if cache.blocks_for(longest) > cache.n_blocks:
+        raise CapacityError(
+            f"prompt and answer may need {longest} tokens of K/V but there is room for "
+            f"{cache.n_blocks * cache.block_size}: raise kv_cache_gb or lower max_tokens"
+        )

@@ -1,0 +1,51 @@
+"""Drafts as trees of contexts: which nodes are one context, and who its children are. Pure functions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from wager.types import Draft
+
+
+def contexts(draft: Draft) -> list[int]:
+    """(n,) per node the first node with the same path of tokens: itself, save for i.i.d. duplicates."""
+    if draft.kind != "iid":
+        return list(range(len(draft)))
+    first: dict[tuple[int, int], int] = {}
+    found: list[int] = []
+    for node, (parent, token) in enumerate(zip(draft.parents.tolist(), draft.tokens.tolist(), strict=True)):
+        found.append(first.setdefault((found[parent] if parent >= 0 else -1, token), node))
+    return found
+
+
+def children(draft: Draft) -> dict[int, list[int]]:
+    """Per context (-1: the root) its child nodes in draw order, duplicates included; contexts without any are absent.
+
+    The children of a context are those of all nodes that share it: sequences drawn side by side stay side by side.
+    """
+    context = contexts(draft)
+    found: dict[int, list[int]] = {}
+    for node, parent in enumerate(draft.parents.tolist()):
+        found.setdefault(context[parent] if parent >= 0 else -1, []).append(node)
+    return found
+
+
+def merged(draft: Draft) -> tuple[Draft, list[int]]:
+    """The draft with every context once (what a forward has to see), and per node (n,) its node there."""
+    context = contexts(draft)
+    kept = [node for node, first in enumerate(context) if node == first]
+    if len(kept) == len(draft):
+        return draft, context
+    new = {node: i for i, node in enumerate(kept)}
+    node_of = [new[first] for first in context]
+    parents = [node_of[parent] if parent >= 0 else -1 for parent in draft.parents[kept].tolist()]
+    laws = None if draft.laws is None else tuple(draft.laws[node] for node in kept)
+    return Draft(draft.tokens[kept], np.array(parents, np.int32), laws, draft.kind, draft.support), node_of
+
+
+def depths(draft: Draft) -> list[int]:
+    """(n,) depth of every node, from 1."""
+    found: list[int] = []
+    for parent in draft.parents.tolist():
+        found.append(1 if parent < 0 else found[parent] + 1)
+    return found

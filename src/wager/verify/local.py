@@ -1,0 +1,81 @@
+"""One context of a draft as the mathematics sees it: target p and draft q over a short alphabet.
+
+A draft law names few ids, and outside them q = 0. There every rule does the same to all tokens: it scales p. So the
+alphabet is the ids of the law and one last symbol for all other tokens together; a rule costs what the law is long, and
+the vocabulary is looked at again only when that symbol is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as ListLike
+from dataclasses import dataclass
+
+import numpy as np
+
+from wager.types import F64, I64, Draft, Law
+from wager.verify.base import Rows
+from wager.verify.dice import Dice
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Local:
+    """``p`` and ``q`` (m + 1,) over ``ids`` (m,) and the rest, where q is 0.
+
+    ``drafted`` (k,): the children in draw order, as indices.
+    """
+
+    node: int
+    ids: I64
+    p: F64
+    q: F64
+    drafted: tuple[int, ...]
+
+    def token(self, symbol: int, rows: Rows, dice: Dice) -> int:
+        """The token that a symbol stands for: its own, or one of the rest, drawn from p."""
+        if symbol < len(self.ids):
+            return int(self.ids[symbol])
+        return dice.draw(rows.outside(self.node, self.ids))
+
+
+def local(rows: Rows, draft: Draft, node: int, children: ListLike[int]) -> Local:
+    """The context of ``node`` with its drafted ``children`` (at least one).
+
+    A child nobody drew (deterministic) is the certain draw of itself. Several of them have no common law: q is 0, and
+    only rules that do not look at q may take them.
+    """
+    law = law_of(draft, children)
+    drafted = np.searchsorted(law.ids, draft.tokens[list(children)])
+    assert np.array_equal(law.ids[drafted], draft.tokens[list(children)]), "a token its law calls impossible"
+    return Local(node, law.ids, rows.at(node, law.ids), np.append(law.probs, 0.0), tuple(drafted.tolist()))
+
+
+def law_of(draft: Draft, children: ListLike[int]) -> Law:
+    """The law that these siblings were drawn from."""
+    if draft.laws is not None and draft.kind != "deterministic":
+        return draft.laws[children[0]]
+    ids = np.unique(draft.tokens[list(children)]).astype(np.int64)
+    return Law(ids, np.ones(1) if len(ids) == 1 else np.zeros(len(ids)))
+
+
+def positive(x: F64) -> F64:
+    return np.maximum(x, 0.0)
+
+
+def normalised(x: F64, otherwise: F64) -> F64:
+    """``x`` with sum 1; ``otherwise`` where it sums to nothing, which only rounding brings about."""
+    total = float(x.sum())
+    return np.asarray(x / total) if total > 1e-15 else otherwise
+
+
+def ratio(p: F64, q: F64, x: int) -> float:
+    """p(x) / q(x) for a drafted x: a q that underflowed to 0 counts as infinitely small."""
+    if q[x] > 0:
+        return float(p[x] / q[x])
+    return np.inf if p[x] > 0 else 0.0
+
+
+def without(q: F64, x: int) -> F64:
+    """The law that is left of q once x is taken out."""
+    q = q.copy()
+    q[x] = 0
+    return normalised(q, q)
