@@ -17,6 +17,7 @@ import numpy as np
 from wager.calibrate import calibrate
 from wager.cost import StepCost
 from wager.drafters import make_drafter
+from wager.drafters.drawing import Drawing
 from wager.engine import Engine
 from wager.errors import IdentityError, OptionError, PromptError, WagerError
 from wager.interrupt import whole
@@ -52,13 +53,15 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class DraftTarget:
-    """What a drafter may know of the model that it drafts for."""
+    """What a drafter may know of the model that it drafts for, and how the verification rule wants it to draw."""
 
     text: Text
     n_valid_ids: int
     profile: str
     threads: int | None
     progress: Progress | None
+    ir_dir: Path
+    drawing: Drawing
 
 
 @dataclass(slots=True)
@@ -139,7 +142,9 @@ class LLM:
         """
         if isinstance(drafter, str):
             profile = self._model.profile.name
-            target = DraftTarget(self.text, self._n_valid_ids, profile, self._threads, self._progress)
+            target = DraftTarget(
+                self.text, self._n_valid_ids, profile, self._threads, self._progress, self.ir_dir, Drawing()
+            )
             drafter = (
                 None if drafter == "none" else make_drafter(AUTO_DRAFTER if drafter == "auto" else drafter, target)
             )
