@@ -262,6 +262,22 @@ def probabilities(x: Scores) -> F64:
     return weights
 
 
+def exponentials(x: F64) -> F64:
+    """exp of log-weights (V,) whose largest is 0. In long rows what is below e^-8 of the best is right to 1e-7 of
+    itself (float32, three times as fast): less than 1e-7 of the mass together.
+    """
+    if len(x) < _SMALL:
+        return np.asarray(np.exp(x))
+    out = np.empty(len(x))
+    for part in _chunks(len(x)):
+        some = x[part]
+        with np.errstate(over="ignore", under="ignore"):
+            out[part] = np.exp(some.astype(np.float32))
+        large = np.flatnonzero(some > -8.0)
+        out[part][large] = np.exp(some[large])
+    return out
+
+
 def choose(x: Scores, noise: Noise, position: int, temperature: float) -> int:
     """The token of an output position: the largest ``x - log E``, or at temperature 0 the largest x (lowest id)."""
     if temperature == 0:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from wager.sampling import Noise, Scores, is_plain, scores
+from wager.sampling import Noise, Scores, exponentials, is_plain, scores
 from wager.types import F32, F64, I64, Draft, DraftKind, Sampling, Sequence, Verdict
 from wager.verify.dice import Dice
 
@@ -88,7 +88,7 @@ class Rows:
         if node not in self._weights:
             x = self.scores(node)
             if self.sampling.temperature > 0:
-                weights: F64 = np.exp(np.subtract(x, x.max(), dtype=np.float64))
+                weights = exponentials(np.asarray(x, np.float64))
             else:
                 weights = np.zeros(len(x))
                 weights[int(x.argmax())] = 1

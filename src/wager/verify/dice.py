@@ -9,6 +9,8 @@ import numpy as np
 from wager.sampling import Noise
 from wager.types import F64
 
+_CHUNK = 1024
+
 
 class Dice(Protocol):
     """What a rule may ask chance for."""
@@ -39,8 +41,20 @@ class NoiseDice:
     def draw(self, weights: F64) -> int:
         self._n_asked += 1
         u = float(self._noise.uniform("residual", self._start, depth=self._n_asked)[0])
-        sums = np.cumsum(weights)
-        assert sums[-1] > 0, "nothing to draw from"
-        index = int(np.searchsorted(sums, u * sums[-1], side="right"))
-        # rounding may reach the end: then the last index that has weight
-        return index if index < len(sums) else int(np.flatnonzero(weights)[-1])
+        return invert(weights, u)
+
+
+def invert(weights: F64, u: float) -> int:
+    """The index that holds the share ``u`` in (0, 1) of the summed ``weights`` (m,): first by chunk, then inside."""
+    starts = np.arange(0, len(weights), _CHUNK)
+    sums = np.cumsum(np.add.reduceat(weights, starts))
+    assert sums[-1] > 0, "nothing to draw from"
+    left = u * float(sums[-1])
+    chunk = int(np.searchsorted(sums, left, side="right"))
+    if chunk == len(sums):  # rounding ran past the end
+        return int(np.flatnonzero(weights)[-1])
+    some = weights[starts[chunk] : starts[chunk] + _CHUNK]
+    index = int(np.searchsorted(np.cumsum(some), left - (sums[chunk - 1] if chunk else 0.0), side="right"))
+    if index == len(some):
+        index = int(np.flatnonzero(some)[-1])
+    return int(starts[chunk]) + index

@@ -7,6 +7,7 @@ the vocabulary is looked at again only when that symbol is drawn.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence as ListLike
 from dataclasses import dataclass
 
@@ -15,6 +16,8 @@ import numpy as np
 from wager.types import F64, I64, Draft, Law
 from wager.verify.base import Rows
 from wager.verify.dice import Dice
+
+_STEPS = 200
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,3 +82,26 @@ def without(q: F64, x: int) -> F64:
     q = q.copy()
     q[x] = 0
     return normalised(q, q)
+
+
+def crossing(f: Callable[[float], float], low: float, high: float) -> tuple[float, float]:
+    """Where a falling ``f`` with f(low) > 0 >= f(high) crosses 0: an interval as short as float64 has them, same signs.
+
+    Regula falsi in the Illinois form, with a bisection where it stalls.
+    """
+    f_low, f_high, last = f(low), f(high), 0
+    for step in range(_STEPS):
+        middle = (low + high) / 2
+        if high - low <= 4e-16 * abs(high) or middle in (low, high):
+            break
+        secant = step % 4 < 3 and f_low > f_high
+        x = (low * f_high - high * f_low) / (f_high - f_low) if secant else middle
+        x = x if low < x < high else middle
+        f_x = f(x)
+        if f_x > 0:
+            low, f_low, f_high = x, f_x, f_high / 2 if last > 0 else f_high
+            last = 1
+        else:
+            high, f_high, f_low = x, f_x, f_low / 2 if last < 0 else f_low
+            last = -1
+    return low, high

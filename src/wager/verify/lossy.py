@@ -15,9 +15,8 @@ from wager.types import F64, Draft, Verdict
 from wager.verify.base import Decide, Rows
 from wager.verify.chain import one_by_one, standard
 from wager.verify.dice import Dice
-from wager.verify.local import Local, normalised, positive, ratio
+from wager.verify.local import Local, crossing, normalised, positive, ratio
 
-_HALVINGS = 60
 Gamma = Callable[[float, float], float]  # p(n), delta -> what p(n) is raised to
 
 
@@ -44,14 +43,7 @@ def gamma_exact(p: float, delta: float) -> float:
         return p
     if -math.log(p) <= delta:
         return 1.0
-    low, high = p, 1.0
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        if bernoulli_kl(middle, p) <= delta:
-            low = middle
-        else:
-            high = middle
-    return low
+    return crossing(lambda gamma: delta - bernoulli_kl(gamma, p), p, 1.0)[0]
 
 
 def bernoulli_kl(a: float, b: float) -> float:
@@ -115,16 +107,14 @@ def mentored_law(p: F64, q: F64, budget: float) -> F64:
         return p
     if kl(p, q) <= budget:
         return q
-    strict, loose = 0.0, 1.0  # 1 / lambda: 0 gives w = p
-    while kl(p, _mentor(p, q, loose)) <= budget and loose < 1e12:
-        strict, loose = loose, 2 * loose
-    for _ in range(_HALVINGS):
-        middle = (strict + loose) / 2
-        if kl(p, _mentor(p, q, middle)) <= budget:
-            strict = middle
-        else:
-            loose = middle
-    return _mentor(p, q, strict)
+
+    def room(slack: float) -> float:
+        return budget - kl(p, _mentor(p, q, slack))
+
+    loose = 1.0  # 1 / lambda: 0 gives w = p
+    while room(loose) > 0 and loose < 1e12:
+        loose *= 2
+    return _mentor(p, q, crossing(room, 0.0, loose)[0])
 
 
 def _mentor(p: F64, q: F64, slack: float) -> F64:
@@ -136,14 +126,8 @@ def _mentor(p: F64, q: F64, slack: float) -> F64:
         above = np.divide(p, b - slack, out=np.full(len(p), np.inf), where=np.full(len(p), b > slack))
         return np.asarray(np.minimum(np.maximum(q, p / b), above))
 
-    low, high = slack, 1 + slack  # sum w >= 1 at the low end, where a = 0, and <= 1 at the high one, where w <= p
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        if law(middle).sum() > 1:
-            low = middle
-        else:
-            high = middle
-    return normalised(law(high), p)
+    # sum w >= 1 at the low end, where a = 0, and <= 1 at the high one, where w <= p
+    return normalised(law(crossing(lambda b: float(law(b).sum()) - 1, slack, 1 + slack)[1]), p)
 
 
 # -- static ensemble --------------------------------------------------------------------------------------------------

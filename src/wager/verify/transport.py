@@ -15,9 +15,7 @@ import numpy as np
 from wager.errors import OptionError
 from wager.types import F64
 from wager.verify.dice import Dice
-from wager.verify.local import Local, normalised, positive
-
-_HALVINGS = 60
+from wager.verify.local import Local, crossing, normalised, positive
 
 
 def optimum(p: F64, q: F64, k: int) -> float:
@@ -48,18 +46,9 @@ def rho_star(p: F64, q: F64, k: int) -> float:
         b = beta(p, q, rho)
         return k_seq_acceptance(b, k) - rho * b
 
-    low, high = 1.0, float(k)
-    if k == 1 or excess(low) <= 0:
+    if k == 1 or excess(1.0) <= 0:
         return 1.0
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        if middle in (low, high):
-            break
-        if excess(middle) > 0:
-            low = middle
-        else:
-            high = middle
-    return high
+    return crossing(excess, 1.0, float(k))[1]
 
 
 # -- acceptance in closed form: P(token is among the k children); related.md 2.2, each checked by enumeration ----------
