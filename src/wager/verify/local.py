@@ -84,15 +84,15 @@ def without(q: F64, x: int) -> F64:
     return normalised(q, q)
 
 
-def crossing(f: Callable[[float], float], low: float, high: float) -> tuple[float, float]:
-    """Where a falling ``f`` with f(low) > 0 >= f(high) crosses 0: an interval as short as float64 has them, same signs.
+def crossing(f: Callable[[float], float], low: float, high: float, *, tolerance: float = 4e-16) -> tuple[float, float]:
+    """Where a falling ``f`` with f(low) > 0 >= f(high) crosses 0: an interval with those signs, short to ``tolerance`` of itself.
 
     Regula falsi in the Illinois form, with a bisection where it stalls.
     """
     f_low, f_high, last = f(low), f(high), 0
     for step in range(_STEPS):
         middle = (low + high) / 2
-        if high - low <= 4e-16 * abs(high) or middle in (low, high):
+        if high - low <= tolerance * abs(high) or middle in (low, high):
             break
         secant = step % 4 < 3 and f_low > f_high
         x = (low * f_high - high * f_low) / (f_high - f_low) if secant else middle

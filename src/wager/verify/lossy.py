@@ -114,7 +114,7 @@ def mentored_law(p: F64, q: F64, budget: float) -> F64:
     loose = 1.0  # 1 / lambda: 0 gives w = p
     while room(loose) > 0 and loose < 1e12:
         loose *= 2
-    return _mentor(p, q, crossing(room, 0.0, loose)[0])
+    return _mentor(p, q, crossing(room, 0.0, loose, tolerance=1e-7)[0])
 
 
 def _mentor(p: F64, q: F64, slack: float) -> F64:
@@ -127,7 +127,7 @@ def _mentor(p: F64, q: F64, slack: float) -> F64:
         return np.asarray(np.minimum(np.maximum(q, p / b), above))
 
     # sum w >= 1 at the low end, where a = 0, and <= 1 at the high one, where w <= p
-    return normalised(law(crossing(lambda b: float(law(b).sum()) - 1, slack, 1 + slack)[1]), p)
+    return normalised(law(crossing(lambda b: float(law(b).sum()) - 1, slack, 1 + slack, tolerance=1e-11)[1]), p)
 
 
 # -- static ensemble --------------------------------------------------------------------------------------------------
