@@ -85,7 +85,7 @@ def without(q: F64, x: int) -> F64:
 
 
 def crossing(f: Callable[[float], float], low: float, high: float, *, tolerance: float = 4e-16) -> tuple[float, float]:
-    """Where a falling ``f`` with f(low) > 0 >= f(high) crosses 0: an interval with those signs, short to ``tolerance`` of itself.
+    """Where a falling ``f`` with f(low) > 0 >= f(high) crosses 0: an interval with those signs, relatively short.
 
     Regula falsi in the Illinois form, with a bisection where it stalls.
     """

@@ -118,16 +118,16 @@ def mentored_law(p: F64, q: F64, budget: float) -> F64:
 
 
 def _mentor(p: F64, q: F64, slack: float) -> F64:
-    """w for 1 / lambda = ``slack`` = b - a, with b such that w sums to 1."""
+    """w for 1 / lambda = ``slack`` = b - a, with a such that w sums to 1."""
     if slack <= 0:
         return p
 
-    def law(b: float) -> F64:
-        above = np.divide(p, b - slack, out=np.full(len(p), np.inf), where=np.full(len(p), b > slack))
-        return np.asarray(np.minimum(np.maximum(q, p / b), above))
+    def law(a: float) -> F64:
+        above = np.divide(p, a, out=np.full(len(p), np.inf), where=np.full(len(p), a > 0))
+        return np.asarray(np.minimum(np.maximum(q, p / (a + slack)), above))
 
-    # sum w >= 1 at the low end, where a = 0, and <= 1 at the high one, where w <= p
-    return normalised(law(crossing(lambda b: float(law(b).sum()) - 1, slack, 1 + slack, tolerance=1e-11)[1]), p)
+    # sum w >= 1 where a = 0, and <= 1 where a = 1 and w <= p
+    return normalised(law(crossing(lambda a: float(law(a).sum()) - 1, 0.0, 1.0, tolerance=1e-11)[1]), p)
 
 
 # -- static ensemble --------------------------------------------------------------------------------------------------
