@@ -18,18 +18,20 @@ from wager.calibrate import calibrate
 from wager.cost import StepCost
 from wager.drafters import make_drafter
 from wager.drafters.drawing import Drawing
+from wager.drafting import DEFAULT_DEPTH, Tree, check_drafting, check_identical, drawing_for, fixed, promise, spelled
 from wager.engine import Engine
-from wager.errors import IdentityError, OptionError, PromptError, WagerError
+from wager.errors import OptionError, PromptError, WagerError
 from wager.interrupt import whole
 from wager.machine import fingerprint, load_measurements, save_measurements
 from wager.models import catalog
 from wager.models.openvino import load_model
 from wager.models.selfcheck import Exactness, check_exact
 from wager.pack import least_rows
-from wager.policies import CostDriven, Fixed, Policy
+from wager.policies import CostDriven, Policy
 from wager.record import RunStats, StepRecord
 from wager.text import StreamedText, Text, read_json
 from wager.types import JSON, Drafter, Event, Finish, Sampling, Sequence, TokenLogprob
+from wager.verify import RuleInfo, check_rule_takes, rule_named
 
 Progress = Callable[[str, int, int], None]
 Prompt = str | ListLike[int]
@@ -82,10 +84,12 @@ class _Answer:
 class LLM:
     """A model with its engine. Not thread-safe: use it from one thread.
 
-    ``model``: catalog name, OWNER/NAME, IR folder or GGUF file. ``drafter``: none, lookup, model:PATH or auto.
-    ``num_draft_tokens``: None lets the cost policy decide each step; n drafts n tokens always. ``tree_width``: branches
-    of a model drafter's tree. ``kv_cache_gb``: memory for K/V (default: eight full contexts, at most a quarter of what
-    is free and 8 GB; a draft model has its own default).
+    ``model``: catalog name, OWNER/NAME, IR folder or GGUF file. ``drafter``: none, lookup, model:PATH, copy:int4 or
+    auto. ``num_draft_tokens``: None lets the cost policy decide each step; n drafts n tokens always. ``rule``: how
+    drafts are verified (docs/rules.md); only walk keeps sampled text independent of them. ``tree_width``: children a
+    node of a model drafter's tree has, at ``tree_levels`` levels after ``tree_trunk`` tokens. ``kv_cache_gb``: memory
+    for K/V (default: eight full contexts, at most a quarter of what is free and 8 GB; a draft model has its own
+    default).
     ``require_identical``: raise IdentityError where text might depend on how tokens are grouped.
     ``progress(what, done, total)`` is told about long work. Raises WagerError kinds.
     """
@@ -97,13 +101,19 @@ class LLM:
         drafter: str = "auto",
         profile: str = "fast",
         num_draft_tokens: int | None = None,
+        rule: str = "walk",
         tree_width: int = 1,
+        tree_trunk: int = 0,
+        tree_levels: int = 1,
         kv_cache_gb: float | None = None,
         threads: int | None = None,
         require_identical: bool = False,
         progress: Progress | None = None,
     ) -> None:
-        _check_options(drafter, num_draft_tokens, tree_width, kv_cache_gb)
+        self._rule = rule_named(rule)
+        check_drafting(drafter, num_draft_tokens, Tree(tree_width, tree_trunk, tree_levels))
+        if kv_cache_gb is not None and not 0 < kv_cache_gb < math.inf:
+            raise OptionError(f"`kv_cache_gb` is {kv_cache_gb}: give a positive number")
         self._progress = progress
         kv_cache_bytes = None if kv_cache_gb is None else int(kv_cache_gb * 2**30)
         self.ir_dir = catalog.resolve(model, progress=progress)
@@ -116,14 +126,17 @@ class LLM:
         self._n_valid_ids = min(self.text.vocab_size, self._model.vocab_size)
         self._exactness, self._cost = self._measured()
         self._model.max_rows, self._model.rows_rule = self._exactness.max_rows, self._exactness.rule
-        if require_identical and self._exactness.reason is not None:
-            raise IdentityError(
-                f"this setting is not bit-identical here ({self._exactness.reason}): use profile reference"
-            )
+        if require_identical:
+            check_identical(self._rule, self._exactness.reason)
         self._threads = threads
         self._drafter_name = AUTO_DRAFTER if drafter == "auto" else drafter
         self._engine = self.make_engine(
-            drafter=self._drafter_name, num_draft_tokens=num_draft_tokens, tree_width=tree_width
+            drafter=self._drafter_name,
+            num_draft_tokens=num_draft_tokens,
+            rule=self._rule,
+            tree_width=tree_width,
+            tree_trunk=tree_trunk,
+            tree_levels=tree_levels,
         )
 
     def make_engine(
@@ -131,23 +144,23 @@ class LLM:
         *,
         drafter: Drafter | str | None = "auto",
         num_draft_tokens: int | None = None,
+        rule: RuleInfo | str = "walk",
         tree_width: int = 1,
+        tree_trunk: int = 0,
+        tree_levels: int = 1,
         prefix_caching: bool = True,
         on_step: Callable[[StepRecord], None] | None = None,
     ) -> Engine:
         """Another engine over this model, for those who drive steps themselves.
 
-        ``drafter``: a name as for LLM, a drafter object, or None. Engines share K/V memory: the one that steps takes
-        it, and what the others had there is read again when they step next.
+        ``drafter``: a name as for LLM, a drafter object (which draws as it was made to), or None. Engines share K/V
+        memory: the one that steps takes it, and what the others had there is read again when they step next.
         """
+        info, tree = rule_named(rule) if isinstance(rule, str) else rule, Tree(tree_width, tree_trunk, tree_levels)
         if isinstance(drafter, str):
-            profile = self._model.profile.name
-            target = DraftTarget(
-                self.text, self._n_valid_ids, profile, self._threads, self._progress, self.ir_dir, Drawing()
-            )
-            drafter = (
-                None if drafter == "none" else make_drafter(AUTO_DRAFTER if drafter == "auto" else drafter, target)
-            )
+            drafter = self.make_drafter(drafter, drawing_for(info, tree))
+        if drafter is not None:
+            check_rule_takes(info, drafter, width=tree_width)
 
         def observe(record: StepRecord) -> None:
             self._on_step(record)
@@ -159,28 +172,36 @@ class LLM:
             eos_ids=sorted(self.text.eos_ids),
             n_valid_ids=self._n_valid_ids,
             drafter=drafter,
-            policy=self._policy(num_draft_tokens, tree_width),
+            policy=self._policy(num_draft_tokens, tree),
+            rule=info,
             prefix_caching=prefix_caching,
             on_step=observe,
         )
 
+    def make_drafter(self, spec: str, drawing: Drawing) -> Drafter | None:
+        """The drafter that ``spec`` names as for LLM, drawing as asked; None for "none"."""
+        if spec == "none":
+            return None
+        profile, spec = self._model.profile.name, AUTO_DRAFTER if spec == "auto" else spec
+        about = (self.text, self._n_valid_ids, profile, self._threads, self._progress, self.ir_dir, drawing)
+        return make_drafter(spec, DraftTarget(*about))
+
     @property
     def info(self) -> JSON:
         """The effective settings, as they are."""
-        reason = self._exactness.reason
         return {
             "model": str(self.ir_dir.name),
             "profile": self._model.profile.name,
             "properties": dict(self._model.properties),
             "drafter": self._drafter_name,
+            "rule": spelled(self._rule),
+            "lossless": self._rule.lossless,
             "max_rows": self._model.max_rows,
             "context_length": self._model.context_length,
             "kv_cache_tokens": self._engine.cache.n_blocks * self._engine.cache.block_size,
             "passes": dict(self._model.passes),
             "system_fingerprint": self.fingerprint,
-            "exactness": "bit-identical"
-            if reason is None
-            else f"{self._model.profile.name} (not bit-identical here: {reason})",
+            "exactness": promise(self._rule, self._model.profile.name, self._exactness.reason),
             "rows_rule": self._model.rows_rule,
         }
 
@@ -310,10 +331,9 @@ class LLM:
             self._cost.switch_s = 0.0
         self._cost.observe(record.width, record.n_seqs, record.context, record.target_s)
 
-    def _policy(self, num_draft_tokens: int | None, tree_width: int) -> Policy:
-        if num_draft_tokens is not None or tree_width > 1:
-            depth = 4 if num_draft_tokens is None else num_draft_tokens
-            return Fixed(depth * tree_width, depth=depth, width=tree_width)
+    def _policy(self, num_draft_tokens: int | None, tree: Tree) -> Policy:
+        if num_draft_tokens is not None or tree.width > 1:
+            return fixed(DEFAULT_DEPTH if num_draft_tokens is None else num_draft_tokens, tree)
         return CostDriven(self._cost, min_rows=least_rows(self._model.rows_rule))
 
     def _measured(self) -> tuple[Exactness, StepCost]:
@@ -367,20 +387,3 @@ def sampling_defaults(ir_dir: Path) -> dict[str, Any]:
     if config.get("do_sample") is False:
         given = {name: value for name, value in given.items() if name == "repetition_penalty"}
     return given
-
-
-def _check_options(drafter: str, num_draft_tokens: int | None, tree_width: int, kv_cache_gb: float | None) -> None:
-    if drafter == "none" and num_draft_tokens:
-        raise OptionError(
-            f"`num_draft_tokens` is {num_draft_tokens} but `drafter` is 'none': name a drafter, or give 0"
-        )
-    if tree_width > 1 and not drafter.startswith("model:"):
-        raise OptionError(f"`tree_width` is {tree_width} but `drafter` is {drafter!r}: trees need model:PATH")
-    if num_draft_tokens is not None and num_draft_tokens < 0:
-        raise OptionError(
-            f"`num_draft_tokens` is {num_draft_tokens}: give 0 or more, or nothing to let the policy decide"
-        )
-    if tree_width < 1:
-        raise OptionError(f"`tree_width` is {tree_width}: give at least 1")
-    if kv_cache_gb is not None and not 0 < kv_cache_gb < math.inf:
-        raise OptionError(f"`kv_cache_gb` is {kv_cache_gb}: give a positive number")

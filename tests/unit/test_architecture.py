@@ -35,7 +35,7 @@ LAYERS = [
         "doctor",
     },
     {"engine", "drafters", "policies", "models", "calibrate", "testing"},
-    {"llm"},
+    {"llm", "drafting"},
     {"decide", "serve", "cli", "bench"},
 ]
 # Plug-ins know the nouns and the mathematics only (and where files live, and text).
