@@ -32,6 +32,8 @@ def chat(
     drafter: o.DrafterName = "auto",
     draft_model: o.DraftModel = None,
     num_draft_tokens: o.NumDraftTokens = None,
+    rule: o.Rule = "walk",
+    tree_width: o.TreeWidth = 1,
     profile: o.Profile = "fast",
     require_identical: o.RequireIdentical = False,
     temperature: o.Temperature = None,

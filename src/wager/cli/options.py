@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from wager.cli.console import say
 from wager.errors import OptionError
 
 if TYPE_CHECKING:
@@ -24,12 +25,18 @@ Model = Annotated[
     str,
     _option("--model", "-m", help="Name, OpenVINO folder, or .gguf file.", envvar="WAGER_MODEL", show_default=True),
 ]
-DrafterName = Annotated[str, _option("--drafter", help="none, lookup, model:PATH, or auto.", show_default=True)]
+DrafterName = Annotated[
+    str, _option("--drafter", help="none, lookup, model:PATH, copy:int4, or auto.", show_default=True)
+]
 DraftModel = Annotated[str | None, _option("--draft-model", help="Draft with this model (as --drafter model:PATH).")]
 Profile = Annotated[
     str, _option("--profile", help="fast and reference are bit-identical, max is fastest.", show_default=True)
 ]
 NumDraftTokens = Annotated[int | None, _option("--num-draft-tokens", help="Draft exactly so many; default: what pays.")]
+Rule = Annotated[
+    str, _option("--rule", help="How drafts are verified: docs/rules.md has the names.", show_default=True)
+]
+TreeWidth = Annotated[int, _option("--tree-width", help="Branches of a model's draft.", show_default=True)]
 RequireIdentical = Annotated[
     bool, _option("--require-identical", help="Refuse to run where bit-identity cannot be promised.")
 ]
@@ -56,7 +63,9 @@ LogitBias = Annotated[
 System = Annotated[str | None, _option("--system", help="System message; default: the model's own.")]
 AsJson = Annotated[bool, _option("--json", help="One JSON object instead of text.")]
 
-_MODEL_OPTIONS = ("model", "profile", "num_draft_tokens", "kv_cache_gb", "threads", "require_identical")
+_MODEL_OPTIONS = (
+    *("model", "profile", "num_draft_tokens", "rule", "tree_width", "kv_cache_gb", "threads", "require_identical"),
+)
 _SAMPLING_OPTIONS = (
     *("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"),
     *("max_tokens", "min_tokens", "stop", "seed", "logprobs", "ignore_eos"),
@@ -71,6 +80,10 @@ def load(options: Mapping[str, Any], progress: Callable[[str, int, int], None]) 
             raise OptionError(f"--draft-model `{draft_model}` contradicts --drafter `{drafter}`: give one of them")
         drafter = f"model:{draft_model}"
     from wager.llm import LLM
+    from wager.verify import rule_named
+
+    if not rule_named(options.get("rule", "walk")).lossless:
+        say(f"lossy: --rule `{options['rule']}` gives sampled text another law than plain decoding")
 
     given = {name: options[name] for name in _MODEL_OPTIONS if options.get(name) is not None}
     return LLM(**given, drafter=drafter, progress=progress)

@@ -29,6 +29,8 @@ def run(
     drafter: o.DrafterName = "auto",
     draft_model: o.DraftModel = None,
     num_draft_tokens: o.NumDraftTokens = None,
+    rule: o.Rule = "walk",
+    tree_width: o.TreeWidth = 1,
     profile: o.Profile = "fast",
     require_identical: o.RequireIdentical = False,
     temperature: o.Temperature = None,
@@ -63,8 +65,15 @@ def run(
             sampling = replace(sampling, seed=drawn_seed())
         if compare:
             result = run_twice(llm, text, sampling, bars, raw=raw, system=system, shown=not as_json)
-            raise typer.Exit(report(result, sampling, llm, as_json=as_json))
+            raise typer.Exit(report(result, sampling, llm, as_json=as_json, must_match=must_match(rule, sampling)))
         _run(llm, text, sampling, Answer(bars, shown=not as_json), raw=raw, system=system)
+
+
+def must_match(rule: str, sampling: Sampling) -> bool:
+    """Whether plain and speculative tokens have to be the same ones."""
+    from wager.verify import rule_named
+
+    return sampling.temperature == 0 or rule_named(rule).coupled
 
 
 def drawn_seed() -> int:
