@@ -51,10 +51,13 @@ def check_drafting(drafter: str, num_draft_tokens: int | None, tree: Tree) -> No
 
 
 def drawing_for(rule: RuleInfo, tree: Tree, *, laws: bool = False) -> Drawing:
-    """How a model has to draw for ``rule``; ``laws`` asks for them where the rule does not need any."""
-    drawn = rule.draws != "deterministic"
-    given: dict[str, int] = {"max_law": rule.max_law} if rule.max_law else {}
-    return Drawing(rule.draws, drawn and (laws or rule.needs_laws), tree.trunk, tree.levels, **given)
+    """How a model has to draw for ``rule``; ``laws`` asks for them where coupled drafts could do without.
+
+    Raises ``OptionError`` for levels that such drafts do not have.
+    """
+    if rule.draws == "iid" and tree.levels > 1:
+        raise OptionError(f"`tree_levels` is {tree.levels} but `rule` {rule.name!r} draws whole sequences: give 1")
+    return Drawing(rule.draws, laws and rule.draws == "coupled", tree.trunk, tree.levels, rule.max_law)
 
 
 def fixed(depth: int, tree: Tree) -> Fixed:
