@@ -22,11 +22,8 @@ class Tree:
     levels: int = 1
 
     def n_nodes(self, depth: int) -> int:
-        """Nodes it has at most, at ``depth`` tokens a path."""
-        trunk = min(self.trunk, depth)
-        levels = min(self.levels, depth - trunk)
-        counts = [int(self.width**level) for level in range(1, levels + 1)]
-        return trunk + sum(counts) + (counts[-1] if counts else 1) * (depth - trunk - levels)
+        """Nodes of its root-to-leaf paths, ``depth`` each; what paths share counts with each (they are fed as forks)."""
+        return depth * int(self.width ** max(0, min(self.levels, depth - self.trunk)))
 
 
 def check_drafting(drafter: str, num_draft_tokens: int | None, tree: Tree) -> None:
