@@ -22,7 +22,7 @@ class Tree:
     levels: int = 1
 
     def n_nodes(self, depth: int) -> int:
-        """Nodes of its root-to-leaf paths, ``depth`` each; what paths share counts with each (they are fed as forks)."""
+        """Nodes of its root-to-leaf paths, ``depth`` each: as forks are fed, what paths share counts with each."""
         return depth * int(self.width ** max(0, min(self.levels, depth - self.trunk)))
 
 
