@@ -175,7 +175,10 @@ ALIASES = {"race": "walk", "exponential-race": "walk", "k-seq": "spectr", "levia
 
 @dataclass(frozen=True, slots=True)
 class Lossy:
-    """A family of lossy rules: ``decide`` and ``law`` (what comes out at one position) by the value of its knob."""
+    """A family of lossy rules: ``decide`` and ``law`` (what comes out at one position) by the value of its knob.
+
+    ``whole``: the law follows from all of p, not from the draft law's ids and a rest.
+    """
 
     knob: str
     default: float
@@ -187,6 +190,7 @@ class Lossy:
     source: str
     kinds: frozenset[DraftKind] = ONE_PATH
     trees: bool = False
+    whole: bool = False
 
 
 def _cactus(gamma: lossy.Gamma, use: str) -> Lossy:
@@ -216,6 +220,7 @@ LOSSY: dict[str, Lossy] = {
         source="Cai et al. 2401.10774",
         kinds=ANY_KIND,
         trees=True,
+        whole=True,
     ),
     "lossy-mentored": Lossy(
         knob="budget, nats of KL(p || w)",
