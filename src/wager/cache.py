@@ -19,7 +19,9 @@ _ROOT = 0
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """A branch: ``table`` shares the sequence's full blocks below the branch point; ``copies`` (src, dst) are due."""
+    """A branch of a sequence, or of another fork: ``table`` shares the full blocks of that one below the branch point,
+    ``n_shared`` in number; ``copies`` (src, dst) are due.
+    """
 
     table: tuple[int, ...]
     n_shared: int
@@ -87,13 +89,19 @@ class BlockPool:
         table.extend(self._take() for _ in range(missing))
         return True
 
-    def fork(self, seq_id: int, n_kept: int, n_rows: int) -> Fork | None:
-        """A table for another continuation from row ``n_kept`` up to ``n_rows``; None where blocks run out."""
+    def blocks_for_fork(self, n_kept: int, n_rows: int) -> int:
+        """Blocks that ``fork`` takes."""
+        return self.blocks_for(n_rows) - n_kept // self.block_size
+
+    def fork(self, seq_id: int, n_kept: int, n_rows: int, *, of: Fork | None = None) -> Fork | None:
+        """A table for another continuation of the sequence, or of its fork ``of``, from row ``n_kept`` up to
+        ``n_rows``; None where blocks run out.
+        """
         n_shared = n_kept // self.block_size
-        n_new = self.blocks_for(n_rows) - n_shared
+        n_new = self.blocks_for_fork(n_kept, n_rows)
         if n_new > self.n_free:
             return None
-        mine = self._tables[seq_id]
+        mine = self._tables[seq_id] if of is None else of.table
         new = [self._take() for _ in range(n_new)]
         for block in mine[:n_shared]:
             self._acquire(block)
@@ -101,7 +109,7 @@ class BlockPool:
         return Fork((*mine[:n_shared], *new), n_shared, copies)
 
     def adopt(self, seq_id: int, fork: Fork) -> None:
-        """The fork becomes the sequence's table; its former tail is released."""
+        """The fork becomes the sequence's table; its former tail is released. The other forks are to be dropped."""
         for block in self._tables[seq_id]:
             self._release(block)
         self._tables[seq_id] = list(fork.table)
@@ -148,20 +156,26 @@ class BlockPool:
         self._key_of.clear()
 
     def check(self, forks: ListLike[Fork] = ()) -> None:
-        """Raise AssertionError unless every block is free or owned exactly as often as tables say."""
+        """Raise AssertionError unless every block is free or owned exactly as often as tables say, and has one place
+        in all of them; one of its owners may write to it, unless it is registered.
+        """
         owned: dict[int, int] = {}
-        for table in [*self._tables.values(), *(f.table for f in forks)]:
+        places: dict[int, int] = {}
+        n_writers: dict[int, int] = {}
+        for table, n_shared in [*((t, 0) for t in self._tables.values()), *((f.table, f.n_shared) for f in forks)]:
             assert len(set(table)) == len(table), f"a block twice in one table: {table}"
-            for block in table:
+            for place, block in enumerate(table):
                 owned[block] = owned.get(block, 0) + 1
+                assert places.setdefault(block, place) == place, f"block {block} is in two places"
+                n_writers[block] = n_writers.get(block, 0) + (place >= n_shared)
         assert owned == self._refs, f"reference counts {self._refs} but tables own {owned}"
         assert not set(owned) & set(self._free), "a block both free and owned"
         assert len(owned) + len(self._free) == self.n_blocks, "a block is lost"
         for key, block in self._block_of.items():
             assert self._key_of[block][0] == key, f"block {block} registered under another content"
         assert len(self._block_of) == len(self._key_of)
-        for block, n_refs in owned.items():
-            assert n_refs == 1 or block in self._key_of or forks, f"unregistered block {block} is shared"
+        for block, n in n_writers.items():
+            assert n <= 1 or block in self._key_of, f"unregistered block {block} has {n} writers"
 
     def _key(self, seq_id: int, parent: int, tokens: ListLike[int], i: int) -> _Key:
         first, last = i * self.block_size, (i + 1) * self.block_size

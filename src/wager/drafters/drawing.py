@@ -46,9 +46,7 @@ class Drawing:
             if not isinstance(value, int) or value < least:
                 raise OptionError(f"`{name}` is {value!r}: give an integer of at least {least}")
         if self.laws and self.kind == "deterministic":
-            raise OptionError(
-                "`laws` is True but `kind` is 'deterministic': nobody draws these drafts, so leave it out"
-            )
+            raise OptionError("`laws` is True but `kind` is 'deterministic': nobody draws such drafts, leave it out")
 
     @property
     def has_laws(self) -> bool:

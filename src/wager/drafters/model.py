@@ -1,13 +1,15 @@
-"""A second model of the same vocabulary drafts with the target's noise, over its own paged cache.
+"""A second model of the same vocabulary drafts over its own paged cache, drawing in the way that ``Drawing`` says.
 
-Drawing with the noise that the target will use makes both choose the same token with probability between
-(1 - TV) / (1 + TV) and 1 - TV (Daliri et al. 2408.07978). The k earliest arrivals of the race at the root start k
-branches of a tree.
+Coupled drafts race on the noise that the target will use: both choose the same token with probability between
+(1 - TV) / (1 + TV) and 1 - TV (Daliri et al. 2408.07978), and the k earliest arrivals of a race are k children. The
+form of a sampled draft (i.i.d., without replacement) depends on limits, memory and the past, never on what is drawn:
+only then are the rules that rely on its laws lossless.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from collections.abc import Sequence as ListLike
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,45 +18,66 @@ import numpy as np
 
 from wager.cache import BlockPool, Fork
 from wager.commit import terminal_ids
+from wager.drafters.drawing import Drawing, Shape, draw_iid, draw_without_replacement, law_of, shape_of, topped_up
 from wager.errors import OptionError, VocabularyError
 from wager.pack import Feed, Slots, extra_rows, n_pad_blocks, n_read, pack
 from wager.sampling import Noise, Scores, arrivals, scores
-from wager.types import EMPTY, F32, Draft, DraftKind, Limits, Model, Sequence, Verdict
+from wager.types import EMPTY, F32, Draft, DraftKind, Law, Limits, Model, Sampling, Sequence, Verdict
+
+_COUPLED = Drawing()
+_Child = tuple[int, tuple[int, ...]]  # token, and the members that go on to it
 
 
 @dataclass(slots=True, eq=False)
 class _Branch:
-    """A continuation being drafted: ``seq.tokens`` is committed tokens and its nodes, cached up to ``seq.n_cached``."""
+    """A continuation being drafted: ``seq.tokens`` is committed tokens and its nodes, cached up to ``seq.n_cached``.
+
+    ``laws``: those its nodes were drawn from. ``members``: the i.i.d. sequences that agree on all of it so far.
+    """
 
     seq: Sequence
     fork: Fork | None = None
+    laws: tuple[Law, ...] = ()
+    members: tuple[int, ...] = (0,)
 
 
 @dataclass(slots=True, eq=False)
 class _State:
-    """What the draft model's cache holds for one target sequence: a trunk table and the branches of the last draft."""
+    """What the draft model's cache holds for one target sequence: the branches of the last draft, the first of them on
+    the sequence's own table.
+    """
 
     noise: Noise
     branches: list[_Branch] = field(default_factory=list)
+    start: int = 0  # committed tokens when the last draft was drawn
+    shape: Shape = field(default_factory=lambda: Shape(0, 0, 0, 1))
+
+    @property
+    def n_rows(self) -> int:
+        """Rows that every branch needs."""
+        return self.start + self.shape.depth + 1
 
 
 class ModelDrafter:
-    """Drafts with ``model`` (``types.Model``) for a target with ``n_valid_ids`` tokens.
+    """Drafts with ``model`` (``types.Model``) for a target with ``n_valid_ids`` tokens, in the way of ``drawing``.
 
     Drafts nothing where the draft model's context or K/V memory ends. Deterministic in ``seq.tokens``, seed and sample.
     Raises VocabularyError where the draft model does not know every token of the target.
     """
 
     name = "model"
-    kind: DraftKind = "coupled"
-    has_laws = False
 
-    def __init__(self, model: Model, *, n_valid_ids: int, eos_ids: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self, model: Model, *, n_valid_ids: int, eos_ids: frozenset[int] = frozenset(), drawing: Drawing = _COUPLED
+    ) -> None:
         if model.vocab_size < n_valid_ids:
             raise VocabularyError(
                 f"the draft model ends at token `{model.vocab_size - 1}` but the target has {n_valid_ids}: "
                 "choose a drafter with the target's vocabulary"
             )
+        self.drawing = drawing
+        self.kind: DraftKind = drawing.kind
+        self.has_laws = drawing.has_laws
         self._model = model
         self._n_valid = n_valid_ids
         self._eos_ids = eos_ids
@@ -70,17 +93,9 @@ class ModelDrafter:
             for seq, limit in zip(seqs, limits, strict=True)
             if min(limit.depth, limit.n_nodes) > 0
         }
-        trunks = [
-            trunk for seq in seqs if seq.id in asked and (trunk := self._catch_up(seq, asked[seq.id])) is not None
-        ]
-        first = self._read(trunks, {t.seq.id: asked[t.seq.id].width for t in trunks})
-        growing: list[_Branch] = []
-        for trunk in trunks:
-            limit = asked[trunk.seq.id]
-            width = max(1, min(limit.width, limit.n_nodes // limit.depth))
-            growing += self._split(trunk, first[trunk.seq.id][:width], limit.depth)
-        self._grow(growing, asked)
-        return [self._draft(seq, asked) for seq in seqs]
+        states = self._catch_up([seq for seq in seqs if seq.id in asked], asked)
+        self._grow(list(states.values()))
+        return [self._draft(states[seq.id]) if seq.id in states else EMPTY for seq in seqs]
 
     def observe(self, seqs: ListLike[Sequence], drafts: ListLike[Draft], verdicts: ListLike[Verdict]) -> None:
         """Nothing to do: the next ``propose`` keeps the branch that the committed tokens agree with."""
@@ -101,18 +116,35 @@ class ModelDrafter:
         """Raise AssertionError unless the block bookkeeping is whole."""
         self._pool.check([b.fork for s in self._states.values() for b in s.branches if b.fork is not None])
 
-    # -- inside --------------------------------------------------------------------------------------------------
+    # -- before anything is drawn ----------------------------------------------------------------------------------
 
-    def _catch_up(self, seq: Sequence, limit: Limits) -> _Branch | None:
-        """A trunk with all committed tokens and room for the draft; None where context or memory ends."""
-        trunk = self._trunk(seq)
-        n_rows = len(seq.tokens) + limit.depth + 1
-        if n_rows > self._model.context_length or not self._pool.reserve(seq.id, n_rows):
-            self.forget(seq.id)
-            return None
-        return trunk
+    def _catch_up(self, seqs: ListLike[Sequence], asked: dict[int, Limits]) -> dict[int, _State]:
+        """Trunks with all committed tokens and room for the drafts, whose forms are settled here; without those where
+        context or memory ends.
+        """
+        for seq in seqs:
+            self._keep_trunk(seq)
+        ready: dict[int, _State] = {}
+        for seq in seqs:
+            n_rows = len(seq.tokens) + asked[seq.id].depth + 1
+            if n_rows > self._model.context_length or not self._pool.reserve(seq.id, n_rows):
+                self.forget(seq.id)
+            else:
+                ready[seq.id] = self._states[seq.id]
+        n_free = self._pool.n_free
+        for seq_id, state in ready.items():
+            limit, greedy = asked[seq_id], state.branches[0].seq.sampling.temperature == 0
+            # as if all branches parted as early as they can: a sampled draft must have its form whatever is drawn
+            n_blocks = self._pool.blocks_for_fork(
+                state.start + min(self.drawing.trunk, limit.depth), state.start + limit.depth + 1
+            )
+            n_leaves = min(limit.n_nodes // limit.depth, 1 + n_free // n_blocks)
+            state.shape = shape_of(self.drawing, limit, n_leaves=n_leaves, greedy=greedy)
+            state.branches[0].members = tuple(range(state.shape.n_leaves))
+            n_free -= (state.shape.n_leaves - 1) * n_blocks
+        return ready
 
-    def _trunk(self, seq: Sequence) -> _Branch:
+    def _keep_trunk(self, seq: Sequence) -> None:
         """Keep of the last draft what the committed tokens confirm."""
         state = self._states.get(seq.id)
         if state is None:
@@ -129,54 +161,46 @@ class ModelDrafter:
                     self._pool.drop(branch.fork)
             self._pool.keep(seq.id, seq.tokens, n_cached)
         state.branches = [_Branch(replace(seq, tokens=list(seq.tokens), n_cached=n_cached))]
-        return state.branches[0]
+        state.start = len(seq.tokens)
 
-    def _read(self, branches: ListLike[_Branch], n_wanted: dict[int, int]) -> dict[int, list[int]]:
-        """Feed what is not cached, and return per sequence the tokens that arrive first after it."""
-        pending, first = list(branches), {}
-        while pending:
-            logits = self._forward(pending)
-            done = [b for b in pending if b.seq.n_cached == len(b.seq.tokens)]
-            for branch in done:
-                first[branch.seq.id] = self._arrivals(branch, logits[id(branch)], n_wanted[branch.seq.id])
-            pending = [b for b in pending if b.seq.n_cached < len(b.seq.tokens)]
-        return first
+    # -- drawing, level by level -----------------------------------------------------------------------------------
 
-    def _split(self, trunk: _Branch, first_tokens: ListLike[int], depth: int) -> list[_Branch]:
-        """One branch per first token; the trunk becomes the first, the others are forks (as many as memory allows)."""
-        seq, state = trunk.seq, self._states[trunk.seq.id]
-        for token in first_tokens[1:]:
-            fork = self._pool.fork(seq.id, len(seq.tokens), len(seq.tokens) + depth + 1)
-            if fork is None:
-                break
-            self._model.copy([src for src, _ in fork.copies], [dst for _, dst in fork.copies])
-            state.branches.append(_Branch(replace(seq, tokens=[*seq.tokens, token]), fork))
-        seq.tokens.append(first_tokens[0])
-        return state.branches
-
-    def _grow(self, branches: list[_Branch], asked: dict[int, Limits]) -> None:
-        """Extend every branch by one token a forward until its depth."""
-        n_committed = {b.seq.id: len(b.seq.tokens) - 1 for b in branches}
-        while True:
-            growing = [
-                b
-                for b in branches
-                if len(b.seq.tokens) - n_committed[b.seq.id] < asked[b.seq.id].depth
-                and b.seq.tokens[-1] not in terminal_ids(b.seq.sampling, self._eos_ids)
-            ]
-            if not growing:
-                return
+    def _grow(self, states: ListLike[_State]) -> None:
+        """Read what is not cached, draw children after it, and so on for every branch until its depth."""
+        level = 0
+        while growing := [place for state in states for place in self._growing(state, level)]:
             start = time.perf_counter()
-            per_forward = max(1, self._model.max_rows // 2)
-            for i in range(0, len(growing), per_forward):
-                part = growing[i : i + per_forward]
-                logits = self._forward(part)
-                for branch in part:
-                    branch.seq.tokens += self._arrivals(branch, logits[id(branch)], 1)
-            self._clock((time.perf_counter() - start) / len({b.seq.id for b in growing}))
+            at = {id(branch): (state, index) for state, index, branch in growing}
+            copies: list[tuple[int, int]] = []
+            for branch, logits in self._read([branch for _, _, branch in growing]):
+                copies += self._extend(*at[id(branch)], level, logits)
+            if copies:
+                self._model.copy([src for src, _ in copies], [dst for _, dst in copies])
+            if level:  # the first one reads prompts
+                self._clock((time.perf_counter() - start) / len({id(state) for state, _, _ in growing}))
+            level += 1
+
+    def _growing(self, state: _State, level: int) -> list[tuple[_State, int, _Branch]]:
+        """Branches that go on at a level, with their index. Sampled ones do past an end of text: the commit cuts."""
+        if level >= state.shape.depth:
+            return []
+        ends = terminal_ids(state.branches[0].seq.sampling, self._eos_ids)
+        return [
+            (state, i, branch)
+            for i, branch in enumerate(state.branches)
+            if level == 0 or self.drawing.sampled or branch.seq.tokens[-1] not in ends
+        ]
 
     def _clock(self, seconds: float) -> None:
         self._forward_s = seconds if not self._forward_s else 0.9 * self._forward_s + 0.1 * seconds
+
+    def _read(self, branches: ListLike[_Branch]) -> Iterator[tuple[_Branch, F32]]:
+        """Feed what is not cached; each branch with the logits (V,) after it, to be used before the next is taken."""
+        pending = list(branches)
+        while pending:
+            logits = self._forward(pending)
+            yield from ((branch, logits[id(branch)]) for branch in pending if id(branch) in logits)
+            pending = [branch for branch in pending if id(branch) not in logits]
 
     def _forward(self, branches: ListLike[_Branch]) -> dict[int, F32]:
         """Feed each branch's next uncached tokens; logits (V,) after the branches that are all fed then."""
@@ -205,25 +229,91 @@ class ModelDrafter:
             id(b): forward.logits[i[0], : self._n_valid] for b, i in zip(fed, packed.rows, strict=True) if i is not None
         }
 
-    def _arrivals(self, branch: _Branch, logits: F32, k: int) -> list[int]:
-        """The k tokens that arrive first in the race after a branch, with the target's noise and options."""
-        seq = branch.seq
-        banned = terminal_ids(seq.sampling, self._eos_ids)
-        x: Scores = scores(logits, seq.sampling, tokens=seq.tokens, n_prompt=seq.n_prompt, banned=banned)
-        noise, temperature = self._states[seq.id].noise, seq.sampling.temperature
-        return [int(token) for token in arrivals(x, noise, seq.n_output, temperature, k)]
+    def _extend(self, state: _State, index: int, level: int, logits: F32) -> list[tuple[int, int]]:
+        """Draw the children of a branch: it goes on to the first, forks to the others. Returns the block copies due."""
+        branch = state.branches[index]
+        seq, laws = branch.seq, branch.laws
+        children, law = self._children(state, index, level, logits)
+        if law is not None:
+            laws = (*laws, law)
+        copies: list[tuple[int, int]] = []
+        for token, members in children[1:]:
+            fork = self._pool.fork(seq.id, len(seq.tokens), state.n_rows, of=branch.fork)
+            assert fork is not None, "blocks for every branch were counted before"
+            copies += fork.copies
+            state.branches.append(_Branch(replace(seq, tokens=[*seq.tokens, token]), fork, laws, members))
+        token, branch.members = children[0]
+        seq.tokens.append(token)
+        branch.laws = laws
+        return copies
 
-    def _draft(self, seq: Sequence, asked: dict[int, Limits]) -> Draft:
-        state = self._states.get(seq.id)
-        if seq.id not in asked or state is None:
-            return EMPTY
+    def _children(self, state: _State, index: int, level: int, logits: F32) -> tuple[list[_Child], Law | None]:
+        """What is drawn after a branch, in draw order; and the law, where drafts carry them."""
+        branch, k = state.branches[index], state.shape.n_children(level)
+        seq, temperature = branch.seq, branch.seq.sampling.temperature
+        x = self._scores(seq, seq.sampling, logits)
+        law = self._law(seq, x, logits, k) if self.has_laws else None
+        if law is not None and self.kind == "iid":
+            if level >= state.shape.trunk:
+                return _parted(draw_iid(law, state.noise, state.start, branch.members, level), branch.members), law
+            tokens = draw_iid(law, state.noise, state.start, [0], level)
+        elif law is not None and self.kind == "without_replacement":
+            tokens = draw_without_replacement(law, state.noise, state.start, index, level, k)
+        else:
+            some = x if law is None else _within(law, x)
+            by_score = 0.0 if self.kind == "deterministic" else temperature
+            tokens = [int(token) for token in arrivals(some, state.noise, seq.n_output, by_score, k)]
+        return [(token, branch.members) for token in tokens], law
+
+    def _law(self, seq: Sequence, x: Scores, logits: F32, k: int) -> Law:
+        """The law after a branch, long enough for ``k`` children that differ."""
+        law = law_of(x, seq.sampling.temperature, self.drawing.n_ids)
+        if self.kind == "iid" or len(law.ids) >= k:
+            return law
+        return topped_up(law, self._scores(seq, replace(seq.sampling, temperature=0.0), logits), k)
+
+    def _scores(self, seq: Sequence, sampling: Sampling, logits: F32) -> Scores:
+        banned = terminal_ids(sampling, self._eos_ids)
+        return scores(logits, sampling, tokens=seq.tokens, n_prompt=seq.n_prompt, banned=banned)
+
+    def _draft(self, state: _State) -> Draft:
+        """The branches as one draft, path after path; i.i.d. sequences share the trunk only."""
+        branches = state.branches
+        if self.kind == "iid":
+            of = {k: branch for branch in branches for k in branch.members}
+            branches = [of[k] for k in range(state.shape.n_leaves)]
         tokens: list[int] = []
         parents: list[int] = []
-        for branch in state.branches:
-            nodes = branch.seq.tokens[len(seq.tokens) :]
-            parents += [-1, *range(len(tokens), len(tokens) + len(nodes) - 1)] if nodes else []
-            tokens += nodes
-        return Draft(np.array(tokens, np.int32), np.array(parents, np.int32), None, "coupled")
+        laws: list[Law] = []
+        known: dict[tuple[int, int], int] = {}
+        for branch in branches:
+            node = -1
+            for level, token in enumerate(branch.seq.tokens[state.start :]):
+                shared = self.kind != "iid" or level < state.shape.trunk
+                if not shared or (node, token) not in known:
+                    known[node, token] = len(tokens)
+                    tokens.append(token)
+                    parents.append(node)
+                    laws += branch.laws[level : level + 1]
+                node = known[node, token]
+        return Draft(
+            np.array(tokens, np.int32), np.array(parents, np.int32), tuple(laws) if self.has_laws else None, self.kind
+        )
+
+
+def _within(law: Law, x: Scores) -> Scores:
+    """The scores (V,) of the law's ids alone."""
+    some = np.full(len(x), -np.inf)
+    some[law.ids] = x[law.ids]
+    return some
+
+
+def _parted(tokens: ListLike[int], members: ListLike[int]) -> list[_Child]:
+    """Which members drew which token, in draw order of the tokens."""
+    drawn: dict[int, tuple[int, ...]] = {}
+    for token, member in zip(tokens, members, strict=True):
+        drawn[token] = (*drawn.get(token, ()), member)
+    return list(drawn.items())
 
 
 def _agreement(cached: Sequence, tokens: ListLike[int]) -> int:
@@ -246,4 +336,4 @@ def make(argument: str, target: Any) -> ModelDrafter:
     compare_vocabularies(target.text, Text(ir_dir))
     model = load_model(ir_dir, profile=target.profile, threads=target.threads)
     model.rows_rule = "any"  # a draft needs no identity, and one row is the cheapest
-    return ModelDrafter(model, n_valid_ids=target.n_valid_ids, eos_ids=target.text.eos_ids)
+    return ModelDrafter(model, n_valid_ids=target.n_valid_ids, eos_ids=target.text.eos_ids, drawing=target.drawing)
