@@ -12,7 +12,7 @@ from wager.tree import children
 from wager.types import F64, Draft, Verdict
 from wager.verify.base import Rows
 from wager.verify.dice import Dice
-from wager.verify.local import Local, local, normalised, positive, ratio
+from wager.verify.local import Local, local, normalised, positive, raised, ratio
 
 Alter = Callable[[Local], F64]  # the law (m + 1,) that a lossy rule puts in the place of p, given the drafted token
 
@@ -60,12 +60,12 @@ def verify_block(rows: Rows, path: ListLike[int], contexts: ListLike[Local], dic
     n, best = len(path), 0
     carried = [1.0]  # pi_i
     for here in contexts:
-        carried.append(min(1.0, carried[-1] * ratio(here.p, here.q, here.drafted[0])))
+        carried.append(raised(carried[-1], here.p, here.q, here.drafted[0]))
     for i in range(1, n + 1):
         passes = carried[n]
         if i < n:
             mass = float(positive(carried[i] * contexts[i].p - contexts[i].q).sum())
-            left = mass + 1 - carried[i]
+            left = mass + (1 - carried[i])  # in this order: mass itself where 1 is carried
             passes = mass / left if left > 0 else 1.0
         if dice.accept(passes):
             best = i

@@ -77,11 +77,20 @@ def ratio(p: F64, q: F64, x: int) -> float:
     return np.inf if p[x] > 0 else 0.0
 
 
+def raised(weight: float, p: F64, q: F64, x: int) -> float:
+    """min(1, weight p(x) / q(x)) for a drafted x, without 0 times infinity where q underflowed."""
+    mass = weight * float(p[x])
+    if mass >= q[x]:
+        return 1.0 if mass > 0 else 0.0
+    return mass / float(q[x])
+
+
 def without(q: F64, x: int) -> F64:
-    """The law that is left of q once x is taken out."""
+    """The law that is left of q once x is taken out, however little that is."""
     q = q.copy()
     q[x] = 0
-    return normalised(q, q)
+    total = float(q.sum())
+    return q / total if total > 0 else q
 
 
 def crossing(f: Callable[[float], float], low: float, high: float, *, tolerance: float = 4e-16) -> tuple[float, float]:

@@ -10,21 +10,23 @@ from collections.abc import Callable
 
 import numpy as np
 
-from wager.tree import children, depths
+from wager.tree import children
 from wager.types import F64, Draft, Verdict
 from wager.verify.base import Decide, Rows
-from wager.verify.chain import one_by_one, standard
+from wager.verify.chain import one_by_one
 from wager.verify.dice import Dice
+from wager.verify.lists import nss, top_down
 from wager.verify.local import Local, crossing, normalised, positive, ratio
 
 Gamma = Callable[[float, float], float]  # p(n), delta -> what p(n) is raised to
 
 
 def lossy(decide: Decide) -> Decide:
-    """``decide``, save for greedy requests."""
+    """``decide``, save for greedy requests: there the target's choice, whatever the shape of the draft."""
+    greedy = top_down(nss)
 
     def rule(rows: Rows, draft: Draft, dice: Dice) -> Verdict:
-        return (decide if rows.sampling.temperature > 0 else standard)(rows, draft, dice)
+        return (decide if rows.sampling.temperature > 0 else greedy)(rows, draft, dice)
 
     return rule
 
@@ -34,12 +36,14 @@ def lossy(decide: Decide) -> Decide:
 
 def gamma_taylor(p: float, delta: float) -> float:
     """Cactus (Hao, Mou 2604.04987): second order of the budget KL <= delta; may exceed it above one half."""
+    if p <= 0 or p >= 1:
+        return p
     return min(1.0, p + math.sqrt(2 * delta * p * (1 - p)))
 
 
 def gamma_exact(p: float, delta: float) -> float:
     """The largest gamma >= p whose Bernoulli KL to p is within ``delta``, from below."""
-    if p <= 0 or p >= 1:
+    if p <= 0 or p >= 1 or delta <= 0:
         return p
     if -math.log(p) <= delta:
         return 1.0
@@ -118,15 +122,23 @@ def mentored_law(p: F64, q: F64, budget: float) -> F64:
 
 
 def _mentor(p: F64, q: F64, slack: float) -> F64:
-    """w for 1 / lambda = ``slack`` = b - a, with a such that w sums to 1."""
+    """w for 1 / lambda = ``slack`` = b - a, with a such that w sums to 1.
+
+    Tokens that p forbids cost no budget: at a = 0 they get what the others leave, which is at most their q.
+    """
     if slack <= 0:
         return p
+    some = p > 0
 
     def law(a: float) -> F64:
-        above = np.divide(p, a, out=np.full(len(p), np.inf), where=np.full(len(p), a > 0))
+        above = p / a if a > 0 else np.where(some, np.inf, 0.0)
         return np.asarray(np.minimum(np.maximum(q, p / (a + slack)), above))
 
-    # sum w >= 1 where a = 0, and <= 1 where a = 1 and w <= p
+    left = 1 - float(law(0.0).sum())
+    if left >= 0:
+        free = np.where(some, 0.0, q)
+        return normalised(law(0.0) + left * normalised(free, free), p)
+    # sum w > 1 where a = 0, and <= 1 where a = 1 and w <= p
     return normalised(law(crossing(lambda a: float(law(a).sum()) - 1, 0.0, 1.0, tolerance=1e-11)[1]), p)
 
 
@@ -157,7 +169,8 @@ def typical(epsilon: float) -> Decide:
 
     def decide(rows: Rows, draft: Draft, dice: Dice) -> Verdict:
         best, best_key = -1, (0, 0.0)
-        levels, likelihood = depths(draft), {-1: 0.0}
+        likelihood: dict[int, float] = {-1: 0.0}
+        path: dict[int, tuple[int, ...]] = {-1: ()}
         below = children(draft)
         for node in sorted(below):
             if node not in likelihood:  # rejected before
@@ -166,11 +179,11 @@ def typical(epsilon: float) -> Decide:
             bound = threshold(p, epsilon)
             for child in below[node]:
                 chance = float(p[draft.tokens[child]])
-                if chance > bound and child not in likelihood:
-                    likelihood[child] = likelihood[node] + math.log(chance)
-                    key = (levels[child], likelihood[child])
+                if chance > bound:
+                    likelihood[child], path[child] = likelihood[node] + math.log(chance), (*path[node], child)
+                    key = (len(path[child]), likelihood[child])
                     best, best_key = (child, key) if key > best_key else (best, best_key)
-        return Verdict(tuple(rows.path(best)), dice.draw(rows.weights(best)))
+        return Verdict(path[best], dice.draw(rows.weights(best)))
 
     return lossy(decide)
 

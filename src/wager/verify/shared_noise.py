@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from wager.pack import paths
 from wager.sampling import Noise
 from wager.tree import children, depths
 from wager.types import Draft, Verdict
@@ -41,9 +40,17 @@ def gls(rows: Rows, draft: Draft, noise: Noise) -> Verdict:
 
 
 def sequences(draft: Draft) -> list[int]:
-    """(n,) which of the sequences laid side by side a node belongs to; a shared trunk to the first of them."""
-    found = [-1] * len(draft)
-    for k, branch in enumerate(paths(draft)):
-        for node in branch:
-            found[node] = k if found[node] < 0 else found[node]
+    """(n,) which of the sequences laid side by side a node belongs to: a node's first child goes on with its sequence,
+    every other starts the next one. How far sequences go must not count: it may depend on what was drawn.
+    """
+    found: list[int] = []
+    goes_on: set[int] = set()
+    n_begun = 1
+    for parent in draft.parents.tolist():
+        if parent in goes_on:
+            found.append(n_begun)
+            n_begun += 1
+        else:
+            goes_on.add(parent)
+            found.append(found[parent] if parent >= 0 else 0)
     return found

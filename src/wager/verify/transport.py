@@ -101,7 +101,7 @@ def transport(here: Local, dice: Dice) -> int:
     given = flows[drafted]
     mass = sets[drafted]
     for x, flow in given.items():
-        if dice.accept(flow / mass):
+        if mass > 0 and dice.accept(flow / mass):
             return x
         mass -= flow
     used = np.zeros(len(p))

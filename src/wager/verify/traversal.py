@@ -6,14 +6,14 @@ from wager.tree import children
 from wager.types import Draft, Verdict
 from wager.verify.base import Rows
 from wager.verify.dice import Dice
-from wager.verify.local import local, normalised, positive, ratio, without
+from wager.verify.local import local, normalised, positive, raised, without
 
 
 def traversal(rows: Rows, draft: Draft, dice: Dice) -> Verdict:
     """Visit the tree depth first; a node that is accepted brings the whole path to it. Exact for i.i.d. children, and
     for children drawn without replacement. One path gives block verification, decision for decision another order.
     """
-    verdict = _Visit(rows, draft, dice).visit(-1, 1.0)
+    verdict = _Visit(rows, draft, dice).visit((), 1.0)
     assert verdict is not None, "the root is always accepted"
     return verdict
 
@@ -25,25 +25,26 @@ class _Visit:
         self._rows, self._draft, self._dice = rows, draft, dice
         self._below = children(draft)
 
-    def visit(self, node: int, weight: float) -> Verdict | None:
-        """Accept somewhere at or below ``node`` with probability ``weight``; None: nowhere."""
+    def visit(self, path: tuple[int, ...], weight: float) -> Verdict | None:
+        """Accept ``path`` or more with probability ``weight``; None: no path that begins so."""
+        node = path[-1] if path else -1
         if weight <= 0:
             return None
         if node not in self._below:
-            return self._leaf(node, weight)
+            return self._leaf(path, weight)
         here = local(self._rows, self._draft, node, self._below[node])
         p, q = here.p, here.q
         seen: dict[int, int] = {}
         for x, child in zip(here.drafted, self._below[node], strict=True):
-            passed = min(1.0, weight * ratio(p, q, x))
+            passed = raised(weight, p, q, x)
             # the first of equal draws owns all that was drafted below them, the others are leaves
-            found = self._leaf(seen[x], passed) if x in seen else self.visit(child, passed)
-            seen.setdefault(x, child)
+            visit = self._leaf if x in seen else self.visit
+            found = visit((*path, seen.setdefault(x, child)), passed)
             if found is not None:
                 return found
             residual = positive(weight * p - q)
             mass = float(residual.sum())
-            left = mass + 1 - weight
+            left = mass + (1 - weight)  # in this order: mass itself at weight 1
             weight = mass / left if left > 0 else 1.0
             p = normalised(residual, p)
             if self._draft.kind == "without_replacement":
@@ -53,9 +54,9 @@ class _Visit:
         if not self._dice.accept(weight):
             return None
         token = here.token(self._dice.draw(p), self._rows, self._dice)
-        return Verdict(tuple(self._rows.path(node)), token)
+        return Verdict(path, token)
 
-    def _leaf(self, node: int, weight: float) -> Verdict | None:
+    def _leaf(self, path: tuple[int, ...], weight: float) -> Verdict | None:
         if not self._dice.accept(weight):
             return None
-        return Verdict(tuple(self._rows.path(node)), self._dice.draw(self._rows.weights(node)))
+        return Verdict(path, self._dice.draw(self._rows.weights(path[-1] if path else -1)))
