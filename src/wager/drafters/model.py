@@ -108,6 +108,10 @@ class ModelDrafter:
                 self._pool.drop(branch.fork)
             self._pool.close(seq_id)
 
+    def redrawn(self, drawing: Drawing) -> ModelDrafter:
+        """A new drafter over the same model. It takes over the K/V memory: from then on this one must not draft."""
+        return ModelDrafter(self._model, n_valid_ids=self._n_valid, eos_ids=self._eos_ids, drawing=drawing)
+
     def seconds(self, n_tokens: int) -> float:
         """Expected seconds of drafting ``n_tokens`` one after the other for one sequence."""
         return n_tokens * self._forward_s
