@@ -130,11 +130,11 @@ def markdown(summary: Summary) -> str:
     if summary.tasks:
         names = list(dict.fromkeys(name for by_method in summary.tasks.values() for name in by_method))
         rows = [[task, *(str(by.get(name, "")) for name in names)] for task, by in summary.tasks.items()]
-        parts.append("## Speed-up over plain decoding, by task\n\n" + _table(["task", *names], rows))
+        parts.append("## Speed-up over plain decoding, by task\n\n" + table(["task", *names], rows))
     if summary.peers:
         names = list(dict.fromkeys(name for by_peer in summary.peers.values() for name in by_peer))
         rows = [[mine, *(str(by.get(name, "")) for name in names)] for mine, by in summary.peers.items()]
-        parts.append("## Time per token of peers / ours\n\n" + _table(["ours", *names], rows))
+        parts.append("## Time per token of peers / ours\n\n" + table(["ours", *names], rows))
     parts += _remarks(summary)
     return "\n\n".join(parts) + "\n"
 
@@ -163,15 +163,15 @@ def _overall(summary: Summary) -> str:
             str(line.end_to_end or ""),
             f"{line.ms_per_token:.1f}",
             f"{line.tokens_per_s:.1f}",
-            _or_blank(line.tokens_per_forward, "{:.2f}"),
-            _or_blank(line.acceptance_rate, "{:.0%}") if line.acceptance_rate else "",
-            _or_blank(line.outside_share, "{:.1%}"),
+            or_blank(line.tokens_per_forward, "{:.2f}"),
+            or_blank(line.acceptance_rate, "{:.0%}") if line.acceptance_rate else "",
+            or_blank(line.outside_share, "{:.1%}"),
             f"{line.first_token_ms:.0f} ms",
             "" if line.n_same is None else f"{line.n_same} of {line.n_compared}",
         ]
         for line in summary.lines
     ]
-    return "## Over all prompts\n\n" + _table(head, rows)
+    return "## Over all prompts\n\n" + table(head, rows)
 
 
 def _remarks(summary: Summary) -> list[str]:
@@ -189,11 +189,11 @@ def _remarks(summary: Summary) -> list[str]:
     return remarks
 
 
-def _or_blank(value: float | None, form: str) -> str:
+def or_blank(value: float | None, form: str) -> str:
     return "" if value is None else form.format(value)
 
 
-def _table(head: list[str], rows: list[list[str]]) -> str:
+def table(head: list[str], rows: list[list[str]]) -> str:
     """A Markdown table that is also aligned as plain text."""
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
     lines = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in [head, *rows]]

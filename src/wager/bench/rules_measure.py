@@ -68,9 +68,9 @@ def _look(info: RuleInfo, rows: Rows, draft: Draft, verdict: Verdict, seen: Seen
         law = draft.laws[below[-1][0]]
         seen.optimum += optimum(rows.at(-1, law.ids), np.append(law.probs, 0.0), len(below[-1]))
         seen.n_optima += 1
-    if info.name in LOSSY and rows.sampling.temperature > 0:
+    if info.name in LOSSY and rows.sampling.temperature > 0 and draft.is_chain:  # the laws are those of one child
         for node in (-1, *verdict.path):
-            if len(below.get(node, ())) == 1:
+            if node in below:
                 p, out = output_law(info, rows, draft, node, below[node])
                 seen.n_contexts += 1
                 seen.kl += kl(out, p)

@@ -74,7 +74,7 @@ def opened(options: Options, *, say: Callable[[str], None], progress: Progress) 
             _open_runner(method, options, llms[method.profile], runners, journal, say)
         progress("loading", len(methods), len(methods))
         first = next(iter(llms.values()))
-        encoded = _encode(prompts, first, sampling.max_tokens, journal, say)
+        encoded = encode(prompts, first, sampling.max_tokens, journal, say)
         if not encoded:
             raise OptionError(f"no prompt of `{options.suite}` fits the model's context: give another --suite")
         exact = frozenset(name for name, runner in runners.items() if isinstance(runner, ours.Ours) and runner.is_exact)
@@ -110,7 +110,7 @@ def _open_runner(
         journal.add({"kind": "method", "method": method.name, "settings": runner.settings})
 
 
-def _encode(
+def encode(
     prompts: ListLike[Prompt], llm: LLM, max_tokens: int, journal: Journal, say: Callable[[str], None]
 ) -> list[EncodedPrompt]:
     """Token ids in the model's chat template, where it has one. What does not fit with its answer is left out, said."""
@@ -144,6 +144,11 @@ def provenance(options: Options, methods: ListLike[Method], suite: Path, llms: d
         "seed": options.seed,
         "threads": options.threads,
     }
+    return {**circumstances(), "profiles": {profile: llm.info for profile, llm in llms.items()}, "settings": settings}
+
+
+def circumstances() -> JSON:
+    """When, where, and with what versions this runs."""
     return {
         "format": FORMAT,
         "command": sys.argv[1:],
@@ -153,8 +158,6 @@ def provenance(options: Options, methods: ListLike[Method], suite: Path, llms: d
         "system": platform.platform(),
         "cpu": cpu(),
         "load": list(os.getloadavg()) if hasattr(os, "getloadavg") else None,
-        "profiles": {profile: llm.info for profile, llm in llms.items()},
-        "settings": settings,
     }
 
 

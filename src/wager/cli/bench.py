@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from wager.cli import options as o
-from wager.cli.console import Bars, say
+from wager.cli.console import Bars, Ticker, say
 
 if TYPE_CHECKING:
     from wager.bench.report import Summary
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 DEFAULT_METHODS = "plain,lookup,oracle,genai"
-_TELL_EVERY_S = 20.0
 
 AsJson = Annotated[bool, typer.Option("--json", help="The summary as one JSON object.")]
 
@@ -104,25 +101,3 @@ def _show(folder: Path, *, as_json: bool) -> Summary:
         (folder / "report.md").write_text(text, encoding="utf-8")
     print(json.dumps(asdict(summary), ensure_ascii=False, indent=2) if as_json else text, end="\n" if as_json else "")
     return summary
-
-
-class Ticker:
-    """Progress bars, and where there is no terminal a line with the time left every now and then."""
-
-    def __init__(self, bars: Bars) -> None:
-        self._bars = bars
-        self._started = self._told = time.monotonic()
-
-    def say(self, line: str) -> None:
-        self._bars.close()
-        say(line)
-
-    def __call__(self, label: str, done: int, total: int) -> None:
-        self._bars(label, done, total)
-        now = time.monotonic()
-        if done == 0:
-            self._started = self._told = now
-        elif not sys.stderr.isatty() and done < total and now - self._told > _TELL_EVERY_S:
-            self._told = now
-            left = (now - self._started) / done * (total - done)
-            say(f"{label}: {done} of {total}, about {left / 60:.0f} min left")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 
 _QUIET_S = 1.0
+_TELL_EVERY_S = 20.0
 
 
 def say(line: str) -> None:
@@ -118,3 +119,25 @@ class Bars:
         if self._progress is not None:
             self._progress.stop()
         self._progress, self._tasks, self._started, self._said = None, {}, {}, set()
+
+
+class Ticker:
+    """Progress bars, and where there is no terminal a line with the time left every now and then."""
+
+    def __init__(self, bars: Bars) -> None:
+        self._bars = bars
+        self._started = self._told = time.monotonic()
+
+    def say(self, line: str) -> None:
+        self._bars.close()
+        say(line)
+
+    def __call__(self, label: str, done: int, total: int) -> None:
+        self._bars(label, done, total)
+        now = time.monotonic()
+        if done == 0:
+            self._started = self._told = now
+        elif not sys.stderr.isatty() and done < total and now - self._told > _TELL_EVERY_S:
+            self._told = now
+            left = (now - self._started) / done * (total - done)
+            say(f"{label}: {done} of {total}, about {left / 60:.0f} min left")
