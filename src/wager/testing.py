@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from collections.abc import Sequence as ListLike
+from typing import get_args
 
 import numpy as np
 
-from wager.types import EMPTY, Draft, Drafter, Law, Limits, Sampling, Sequence, Verdict
+from wager.pack import paths
+from wager.tree import children
+from wager.types import EMPTY, Draft, Drafter, DraftKind, Law, Limits, Sampling, Sequence, Verdict
 
 MakeDrafter = Callable[[], Drafter]
 
+_SAMPLED = ("iid", "without_replacement")  # kinds whose chance rules rely on
+_WARM = Sampling(temperature=0.8)
+_TREE = Limits(8, 4, 2)
 _LIMITS = (
     Limits(0, 0, 0),
     Limits(1, 1, 1),
@@ -39,6 +46,8 @@ def check_drafter(
     for text in texts:
         for sampling in (Sampling(), Sampling(temperature=0.8, top_k=5)):
             _check_one(make, text, sampling, vocab_size)
+    if make().kind in _SAMPLED:
+        _check_form(make, texts, vocab_size)
     _check_repeatable(make, texts)
     if not learns:
         _check_catching_up(make, texts)
@@ -63,7 +72,7 @@ def _texts(vocab_size: int, context_length: int, seed: int) -> list[list[int]]:
 
 
 def _sequence(seq_id: int, tokens: ListLike[int], n_prompt: int, sampling: Sampling | None = None) -> Sequence:
-    return Sequence(seq_id, list(tokens), n_prompt, sampling or Sampling(), seed=7)
+    return Sequence(seq_id, list(tokens), n_prompt, sampling or _WARM, seed=7)
 
 
 def _ask(drafter: Drafter, seqs: ListLike[Sequence], limits: ListLike[Limits], vocab_size: int) -> list[Draft]:
@@ -73,6 +82,9 @@ def _ask(drafter: Drafter, seqs: ListLike[Sequence], limits: ListLike[Limits], v
     assert [seq.tokens for seq in seqs] == before, "propose changed seq.tokens"
     for draft, limit in zip(drafts, limits, strict=True):
         check_draft(draft, limit, vocab_size)
+        if len(draft):
+            assert draft.kind == drafter.kind, f"a {draft.kind} draft of a drafter of {drafter.kind} ones"
+            assert (draft.laws is not None) == drafter.has_laws, f"has_laws is {drafter.has_laws}, laws {draft.laws}"
     return drafts
 
 
@@ -82,19 +94,31 @@ def check_draft(draft: Draft, limit: Limits, vocab_size: int) -> None:
     assert n <= limit.n_nodes, f"{n} nodes, limit {limit.n_nodes}"
     assert bool(np.all((draft.tokens >= 0) & (draft.tokens < vocab_size))), f"ids outside [0, {vocab_size}): {draft}"
     depths: list[int] = []
-    children: dict[int, list[int]] = {}
+    below: dict[int, list[int]] = {}
     for token, parent in zip(draft.tokens.tolist(), draft.parents.tolist(), strict=True):
         depths.append(1 + (depths[parent] if parent >= 0 else 0))
-        children.setdefault(parent, []).append(token)
+        below.setdefault(parent, []).append(token)
     assert max(depths, default=0) <= limit.depth, f"depth {max(depths)}, limit {limit.depth}"
-    widest = max(map(len, children.values()), default=0)
+    widest = max(map(len, below.values()), default=0)
     assert widest <= limit.width, f"{widest} children of one node, limit {limit.width}"
-    if draft.kind != "iid":
-        assert all(len(set(c)) == len(c) for c in children.values()), f"siblings hold the same token: {draft}"
+    if draft.kind == "iid":
+        assert len(paths(draft)) <= max(1, limit.width), f"{len(paths(draft))} sequences, limit {limit.width}"
+    else:
+        assert all(len(set(c)) == len(c) for c in below.values()), f"siblings hold the same token: {draft}"
+    if draft.kind in _SAMPLED:  # they are never cut by what they are, so every path must have room
+        n_rows = sum(map(len, paths(draft)))
+        assert n_rows <= limit.n_nodes, f"paths of {n_rows} nodes, limit {limit.n_nodes}"
     assert draft.support >= 0, draft.support
-    for token, law in zip(draft.tokens.tolist(), draft.laws or (), strict=False):
+    if draft.laws is not None:
+        _check_laws(draft, draft.laws, vocab_size)
+
+
+def _check_laws(draft: Draft, laws: ListLike[Law], vocab_size: int) -> None:
+    for token, law in zip(draft.tokens.tolist(), laws, strict=True):
         check_law(law, vocab_size)
         assert token in law.ids, f"token {token} is impossible under the law it was drawn from"
+    for siblings in children(draft).values():
+        assert len({id(laws[node]) for node in siblings}) == 1, f"siblings {siblings} have laws of their own"
 
 
 def check_law(law: Law, vocab_size: int) -> None:
@@ -108,6 +132,7 @@ def check_law(law: Law, vocab_size: int) -> None:
 
 def _check_names(drafter: Drafter) -> None:
     assert drafter.name, "name is empty"
+    assert drafter.kind in get_args(DraftKind), f"kind is {drafter.kind!r}"
     seconds = [drafter.seconds(n) for n in range(17)]
     assert all(0 <= s < float("inf") for s in seconds), f"seconds are {seconds}"
     assert seconds == sorted(seconds), f"more tokens take less time: {seconds}"
@@ -139,6 +164,15 @@ def _check_one(make: MakeDrafter, text: list[int], sampling: Sampling, vocab_siz
     drafter.forget(seq.id)
 
 
+def _check_form(make: MakeDrafter, texts: ListLike[list[int]], vocab_size: int) -> None:
+    """Rules rely on the chance in the draft, so its form must not tell what was drawn."""
+    for text, limit in itertools.product(texts, (Limits(5, 2, 1), Limits(12, 3, 2), Limits(12, 2, 4))):
+        for sampling in (_WARM, Sampling(temperature=1.5, top_p=0.5)):
+            drafts = [_ask(make(), [Sequence(0, list(text), 1, sampling, i)], [limit], vocab_size)[0] for i in range(4)]
+            forms = {tuple(draft.parents.tolist()) for draft in drafts}
+            assert len(forms) == 1, f"the form of a draft depends on what is drawn: {forms}, limits {limit}"
+
+
 def _settle(draft: Draft, truth: ListLike[int]) -> Verdict:
     """The walk where the target says ``truth``; its last token is never taken from the draft."""
     path: list[int] = []
@@ -153,13 +187,19 @@ def _settle(draft: Draft, truth: ListLike[int]) -> Verdict:
 
 
 def _same(a: Draft, b: Draft) -> bool:
-    return np.array_equal(a.tokens, b.tokens) and np.array_equal(a.parents, b.parents) and a.support == b.support
+    laws = zip(a.laws or (), b.laws or (), strict=True)
+    return (
+        np.array_equal(a.tokens, b.tokens)
+        and np.array_equal(a.parents, b.parents)
+        and a.support == b.support
+        and all(np.array_equal(x.ids, y.ids) and np.allclose(x.probs, y.probs) for x, y in laws)
+    )
 
 
 def _check_repeatable(make: MakeDrafter, texts: ListLike[list[int]]) -> None:
     one, other = make(), make()
     for i, text in enumerate(texts):
-        limit = [_LIMITS[2]]
+        limit = [_TREE]
         a = one.propose([_sequence(i, text, 1)], limit)[0]
         b = other.propose([_sequence(i, text, 1)], limit)[0]
         assert _same(a, b), f"two drafters with one history disagree on {text}: {a} and {b}"
@@ -169,7 +209,7 @@ def _check_catching_up(make: MakeDrafter, texts: ListLike[list[int]]) -> None:
     for text in texts:
         drafter = make()
         seq = _sequence(0, text[:1], 1)
-        limit = [Limits(4, 4, 1)]
+        limit = [_TREE]
         for token in text[1:]:
             draft = drafter.propose([seq], limit)[0]
             seq.tokens.append(token)
@@ -183,7 +223,7 @@ def _check_interleaving(make: MakeDrafter, texts: ListLike[list[int]], vocab_siz
     rng = np.random.default_rng(seed)
     drafter = make()
     seqs = [_sequence(i, text[:1], 1) for i, text in enumerate(texts)]
-    limit = Limits(4, 4, 1)
+    limit = _TREE
     while any(len(seq.tokens) < len(texts[seq.id]) for seq in seqs):
         some = [seqs[i] for i in rng.permutation(len(seqs))[: rng.integers(1, len(seqs) + 1)]]
         drafts = _ask(drafter, some, [limit] * len(some), vocab_size)
@@ -197,7 +237,7 @@ def _check_interleaving(make: MakeDrafter, texts: ListLike[list[int]], vocab_siz
 
 def _check_forget(make: MakeDrafter, texts: ListLike[list[int]]) -> None:
     drafter = make()
-    limit = [Limits(4, 4, 1)]
+    limit = [_TREE]
     for text in texts:  # one id for all: only forget may separate them
         drafter.propose([_sequence(0, text[: len(text) // 2 + 1], 1)], limit)
         drafter.forget(0)

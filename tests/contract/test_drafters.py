@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from wager.drafters import make_drafter
+from wager.drafters.drawing import Drawing
 from wager.drafters.lookup import Lookup
 from wager.drafters.model import ModelDrafter
 from wager.errors import OptionError
 from wager.models.toy import ToyModel
 from wager.testing import check_draft, check_drafter
-from wager.types import Draft, Limits, chain
+from wager.types import Draft, Law, Limits, chain
 
 
 @pytest.mark.parametrize("vocab_size", [2, 50])
@@ -19,12 +22,24 @@ def test_contract(vocab_size: int) -> None:
     check_drafter(lambda: make_drafter("lookup", None), vocab_size=vocab_size)
 
 
-@pytest.mark.parametrize("vocab_size", [5, 50])
-def test_contract_of_a_draft_model(vocab_size: int) -> None:
+@pytest.mark.parametrize(
+    ("drawing", "vocab_size"),
+    [
+        (Drawing(), 5),
+        (Drawing(laws=True, levels=2), 50),
+        (Drawing("deterministic", trunk=1), 5),
+        (Drawing("iid"), 50),
+        (Drawing("iid", trunk=2), 5),
+        (Drawing("without_replacement"), 50),
+        (Drawing("without_replacement", trunk=1, levels=2, max_law=3), 5),
+    ],
+)
+def test_contract_of_a_draft_model(drawing: Drawing, vocab_size: int) -> None:
     def make() -> ModelDrafter:
-        return ModelDrafter(ToyModel(vocab_size, n_blocks=400), n_valid_ids=vocab_size)
+        model = ToyModel(vocab_size, n_blocks=400)
+        return ModelDrafter(model, n_valid_ids=vocab_size, eos_ids=frozenset((3,)), drawing=drawing)
 
-    check_drafter(make, vocab_size=vocab_size)
+    check_drafter(make, vocab_size=vocab_size, context_length=48)
 
 
 class _TooLong(Lookup):
@@ -54,6 +69,76 @@ def test_contract_catches(broken: type[Lookup]) -> None:
         check_drafter(broken, vocab_size=5)
 
 
+class _Sampled(ModelDrafter):
+    drawn: tuple[Drawing, ...] = (Drawing("iid"), Drawing("without_replacement"))
+
+    def __init__(self, drawing: Drawing) -> None:
+        super().__init__(ToyModel(5, n_blocks=400), n_valid_ids=5, drawing=drawing)
+
+
+class _DropsByValue(_Sampled):
+    """Leaves out a whole path where it ends in token 2."""
+
+    def _draft(self, state):
+        draft = super()._draft(state)
+        last = int(np.flatnonzero(draft.parents < 0)[-1])
+        return _head(draft, last if draft.tokens[-1] == 2 and last else len(draft))
+
+
+class _StopsAtAnEnd(_Sampled):
+    """Drafts no further than token 3, a single path."""
+
+    def _draft(self, state):
+        draft = super()._draft(state)
+        ends = np.flatnonzero(draft.tokens == 3)
+        return _head(draft, int(ends[0]) + 1 if len(ends) and draft.is_chain else len(draft))
+
+
+class _LawsOfTheirOwn(_Sampled):
+    def _draft(self, state):
+        draft = super()._draft(state)
+        return replace(draft, laws=tuple(Law(law.ids, law.probs) for law in draft.laws))
+
+
+class _TellsNoLaws(_Sampled):
+    def _draft(self, state):
+        return replace(super()._draft(state), laws=None)
+
+
+class _SaysAnotherKind(_Sampled):
+    def _draft(self, state):
+        return replace(super()._draft(state), kind="coupled")
+
+
+class _TooManyPaths(_Sampled):
+    """Room for the nodes is not room for the paths: what they share is fed again with each."""
+
+    drawn = (Drawing("iid", trunk=2), Drawing("without_replacement", trunk=2))
+
+    def propose(self, seqs, limits):
+        return super().propose(seqs, [replace(limit, n_nodes=limit.n_nodes + limit.depth) for limit in limits])
+
+
+def _head(draft: Draft, n: int) -> Draft:
+    return Draft(draft.tokens[:n], draft.parents[:n], draft.laws[:n], draft.kind)
+
+
+@pytest.mark.parametrize(
+    "broken", [_DropsByValue, _StopsAtAnEnd, _LawsOfTheirOwn, _TellsNoLaws, _SaysAnotherKind, _TooManyPaths]
+)
+def test_contract_catches_what_rules_could_not_bear(broken: type[_Sampled]) -> None:
+    for drawing in broken.drawn:
+        with pytest.raises(AssertionError):
+            check_drafter(lambda drawing=drawing: broken(drawing), vocab_size=5, context_length=32)
+
+
+ONE, TWO = Law(np.array([1]), np.ones(1)), Law(np.array([1, 2]), np.array([0.5, 0.5]))
+
+
+def _pair(tokens: tuple[int, int], laws: tuple[Law, Law] | None, kind: str = "iid") -> Draft:
+    return Draft(np.array(tokens, np.int32), np.array([-1, -1], np.int32), laws, kind)
+
+
 @pytest.mark.parametrize(
     ("draft", "limit"),
     [
@@ -63,12 +148,23 @@ def test_contract_catches(broken: type[Lookup]) -> None:
         (chain([-1]), Limits(9, 9)),
         (Draft(np.array([1, 2], np.int32), np.array([-1, -1], np.int32)), Limits(9, 9, 1)),
         (Draft(np.array([1, 1], np.int32), np.array([-1, -1], np.int32)), Limits(9, 9, 2)),
-        (Draft(np.array([1], np.int32), np.array([-1], np.int32), np.full((1, 9), 0.2, np.float32)), Limits(9, 9)),
+        (_pair((1, 1), (TWO, TWO)), Limits(9, 9, 1)),
+        (_pair((1, 1), (TWO, TWO), "without_replacement"), Limits(9, 9, 2)),
+        (_pair((1, 2), (ONE, ONE)), Limits(9, 9, 2)),
+        (_pair((1, 1), (ONE, TWO)), Limits(9, 9, 2)),
+        (_pair((1, 9), (Law(np.array([1, 9]), np.array([0.5, 0.5])),) * 2), Limits(9, 9, 2)),
+        (_pair((1, 2), (Law(np.array([1, 2]), np.array([0.5, 0.4])),) * 2), Limits(9, 9, 2)),
+        (_pair((1, 2), (Law(np.array([2, 1]), np.array([0.5, 0.5])),) * 2), Limits(9, 9, 2)),
+        (_pair((1, 2), (Law(np.array([0, 1, 2]), np.array([0.0, 0.5, 0.5])),) * 2), Limits(9, 9, 2)),
     ],
 )
 def test_bad_drafts_are_caught(draft: Draft, limit: Limits) -> None:
     with pytest.raises(AssertionError):
         check_draft(draft, limit, 9)
+
+
+def test_i_i_d_duplicates_are_fine() -> None:
+    check_draft(_pair((1, 1), (TWO, TWO)), Limits(2, 1, 2), 9)
 
 
 @pytest.mark.parametrize("spec", ["look-up", "", "lookup:5", "none:x"])
