@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 import typer.main
 
+from wager.bench.rules_doc import with_table
+from wager.bench.rules_summary import Line
 from wager.cli import COMMANDS
 from wager.record import RunStats
+from wager.verify import LOSSY, RULES
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -36,4 +39,18 @@ def test_commands_and_options_of_the_readme_exist() -> None:
 def test_every_number_is_defined() -> None:
     text = (ROOT / "docs" / "numbers.md").read_text(encoding="utf-8")
     for name in RunStats().to_json():
+        assert f"`{name}`" in text, f"docs/numbers.md does not define {name}"
+
+
+def test_the_table_of_rules_is_up_to_date() -> None:
+    """Fails when the registry changed and the document did not: python -m wager.bench.rules_doc docs/rules.md."""
+    text = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
+    assert text == with_table(text), "run: python -m wager.bench.rules_doc docs/rules.md"
+    for name in (*RULES, *(f"{name}:X" for name in LOSSY)):
+        assert text.count(f"| `{name}` ") == 1
+
+
+def test_every_number_of_the_comparison_of_rules_is_defined() -> None:
+    text = (ROOT / "docs" / "numbers.md").read_text(encoding="utf-8")
+    for name in Line.__dataclass_fields__.keys() - {"rule", "temperature", "drafts", "n_prompts"}:
         assert f"`{name}`" in text, f"docs/numbers.md does not define {name}"

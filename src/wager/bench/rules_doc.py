@@ -1,0 +1,69 @@
+"""The table of docs/rules.md, from the registry: ``python -m wager.bench.rules_doc docs/rules.md`` writes it anew."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from wager.bench.report import table
+from wager.types import DraftKind
+from wager.verify import LOSSY, RULES, RuleInfo, rule_named
+from wager.verify.base import ANY_KIND
+
+BEGIN = "<!-- made by: python -m wager.bench.rules_doc docs/rules.md -->"
+END = "<!-- end of what was made -->"
+_COLUMNS = ["rule", "needs", "a model drafts", "lossless", "acceptance", "when to use it", "source"]
+_KINDS: dict[DraftKind, str] = {
+    "coupled": "draws with the walk's noise",
+    "iid": "i.i.d. draws",
+    "without_replacement": "draws without replacement",
+    "deterministic": "undrawn tokens",
+}
+
+
+def rules_table() -> str:
+    """Markdown: a row per rule, lossless ones first."""
+    rows = [
+        [f"`{info.name}`", _needs(info), _KINDS[info.draws], _lossless(info), info.acceptance, info.use, info.source]
+        for info in RULES.values()
+    ]
+    for name, family in LOSSY.items():
+        info = rule_named(name)
+        knob = f"X is {family.knob}: default {family.default:g}, exact at {family.neutral:g}"
+        about = [_needs(info), _KINDS[info.draws], _lossless(info), knob, family.use, family.source]
+        rows.append([f"`{name}:X`", *about])
+    return table(_COLUMNS, [[cell.replace("|", "\\|") for cell in row] for row in rows])
+
+
+def _needs(info: RuleInfo) -> str:
+    parts = [] if info.trees else ["one path"]
+    if info.kinds == ANY_KIND:
+        parts.append("any draft")
+    else:
+        drawn = [_KINDS[kind] for kind in _KINDS if kind in info.kinds and kind != "deterministic"]
+        choices = [" or ".join(drawn) + " with their law"] if drawn else []
+        choices += [_KINDS["deterministic"]] if "deterministic" in info.kinds else []
+        parts.append(", or ".join(choices))
+    if info.max_law:
+        parts.append(f"cut to {info.max_law} ids")
+    if info.max_children:
+        parts.append(f"at most {info.max_children} children")
+    return "; ".join(parts)
+
+
+def _lossless(info: RuleInfo) -> str:
+    if info.coupled:
+        return "same text"
+    return "same law" if info.lossless else "no"
+
+
+def with_table(text: str) -> str:
+    """A document with its table as it should be. Raises ValueError where the markers are missing."""
+    before, rest = text.split(BEGIN + "\n", 1)
+    _, after = rest.split(END, 1)
+    return f"{before}{BEGIN}\n\n{rules_table()}\n\n{END}{after}"
+
+
+if __name__ == "__main__":
+    path = Path(sys.argv[1])
+    path.write_text(with_table(path.read_text(encoding="utf-8")), encoding="utf-8")
