@@ -13,6 +13,7 @@ from wager.types import Drafter
 DRAFTERS: dict[str, str] = {
     "lookup": "wager.drafters.lookup:make",
     "model": "wager.drafters.model:make",
+    "copy": "wager.drafters.copy:make",
 }
 
 
@@ -23,7 +24,9 @@ def make_drafter(spec: str, target: Any) -> Drafter:
     """
     name, _, argument = spec.partition(":")
     if name not in DRAFTERS:
-        raise OptionError(f"`drafter` is {spec!r}: give one of {', '.join(DRAFTERS)} (model needs a path: model:PATH)")
+        raise OptionError(
+            f"`drafter` is {spec!r}: give one of {', '.join(DRAFTERS)} (with what they need: model:PATH, copy:int4)"
+        )
     module, _, function = DRAFTERS[name].partition(":")
     make: Callable[[str, Any], Drafter] = getattr(import_module(module), function)
     return make(argument, target)

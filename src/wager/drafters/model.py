@@ -9,9 +9,10 @@ only then are the rules that rely on its laws lossless.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as ListLike
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -65,16 +66,21 @@ class ModelDrafter:
     Raises VocabularyError where the draft model does not know every token of the target.
     """
 
-    name = "model"
-
     def __init__(
-        self, model: Model, *, n_valid_ids: int, eos_ids: frozenset[int] = frozenset(), drawing: Drawing = _COUPLED
+        self,
+        model: Model,
+        *,
+        n_valid_ids: int,
+        eos_ids: frozenset[int] = frozenset(),
+        drawing: Drawing = _COUPLED,
+        name: str = "model",
     ) -> None:
         if model.vocab_size < n_valid_ids:
             raise VocabularyError(
                 f"the draft model ends at token `{model.vocab_size - 1}` but the target has {n_valid_ids}: "
                 "choose a drafter with the target's vocabulary"
             )
+        self.name = name
         self.drawing = drawing
         self.kind: DraftKind = drawing.kind
         self.has_laws = drawing.has_laws
@@ -110,7 +116,9 @@ class ModelDrafter:
 
     def redrawn(self, drawing: Drawing) -> ModelDrafter:
         """A new drafter over the same model. It takes over the K/V memory: from then on this one must not draft."""
-        return ModelDrafter(self._model, n_valid_ids=self._n_valid, eos_ids=self._eos_ids, drawing=drawing)
+        return ModelDrafter(
+            self._model, n_valid_ids=self._n_valid, eos_ids=self._eos_ids, drawing=drawing, name=self.name
+        )
 
     def seconds(self, n_tokens: int) -> float:
         """Expected seconds of drafting ``n_tokens`` one after the other for one sequence."""
@@ -331,13 +339,21 @@ def _agreement(cached: Sequence, tokens: ListLike[int]) -> int:
 def make(argument: str, target: Any) -> ModelDrafter:
     """For the registry: load the model at ``argument`` and compare its vocabulary with the target's."""
     from wager.models import catalog
-    from wager.models.openvino import load_model
     from wager.text import Text, compare_vocabularies
 
     if not argument:
         raise OptionError("`drafter` is 'model': name the draft model, model:PATH")
     ir_dir = catalog.resolve(argument, progress=target.progress)
     compare_vocabularies(target.text, Text(ir_dir))
-    model = load_model(ir_dir, profile=target.profile, threads=target.threads)
+    return loaded("model", ir_dir, target)
+
+
+def loaded(name: str, ir_dir: Path, target: Any, *, prepare: Callable[[Any], object] | None = None) -> ModelDrafter:
+    """A drafter over the model of a folder, whose graph ``prepare`` may change before it is compiled."""
+    from wager.models.openvino import load_model
+
+    model = load_model(ir_dir, profile=target.profile, threads=target.threads, prepare=prepare)
     model.rows_rule = "any"  # a draft needs no identity, and one row is the cheapest
-    return ModelDrafter(model, n_valid_ids=target.n_valid_ids, eos_ids=target.text.eos_ids, drawing=target.drawing)
+    return ModelDrafter(
+        model, n_valid_ids=target.n_valid_ids, eos_ids=target.text.eos_ids, drawing=target.drawing, name=name
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from collections.abc import Sequence as ListLike
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,7 @@ class _Lane:
 class OpenVINOModel:
     """``types.Model`` over an IR folder, its profile by name or made to measure.
 
+    ``prepare`` may change the graph, as it is in the folder, before anything else does.
     Raises ModelError where the folder cannot be read as a language model, CapacityError where K/V memory is too small.
     """
 
@@ -57,9 +59,12 @@ class OpenVINOModel:
         threads: int | None = None,
         kv_cache_bytes: int | None = None,
         context_length: int = 1 << 20,
+        prepare: Callable[[ov.Model], object] | None = None,
     ) -> None:
         self._core = ov.Core()
         self._graph = read_graph(self._core, ir_dir)
+        if prepare is not None:
+            prepare(self._graph)
         self.passes: dict[str, int] = {"merge_products": graph.merge_products(self._graph)}
         group = graph.weights_group(self._graph)
         if isinstance(profile, str):
@@ -259,11 +264,23 @@ def _first_line(error: Exception) -> str:
     return lines[-1][:160] if lines else type(error).__name__
 
 
-def load_model(ir_dir: Path, *, profile: str, threads: int | None, kv_cache_bytes: int | None = None) -> OpenVINOModel:
+def load_model(
+    ir_dir: Path,
+    *,
+    profile: str,
+    threads: int | None,
+    kv_cache_bytes: int | None = None,
+    prepare: Callable[[ov.Model], object] | None = None,
+) -> OpenVINOModel:
     """The model of an IR folder (``catalog.resolve`` finds it) with the context length that the folder states."""
     from wager.models import catalog
 
     context_length = catalog.describe(ir_dir).context_length
     return OpenVINOModel(
-        ir_dir, profile=profile, threads=threads, kv_cache_bytes=kv_cache_bytes, context_length=context_length
+        ir_dir,
+        profile=profile,
+        threads=threads,
+        kv_cache_bytes=kv_cache_bytes,
+        context_length=context_length,
+        prepare=prepare,
     )

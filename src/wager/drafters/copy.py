@@ -1,0 +1,24 @@
+"""A low-bit copy of the target drafts for it: a draft model of the same vocabulary, without training or a file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from wager.drafters.model import ModelDrafter, loaded
+from wager.errors import ModelError, OptionError
+
+
+def make(argument: str, target: Any) -> ModelDrafter:
+    """For the registry: the target's own folder, read again, with its products in int4 (``models.low_bit``)."""
+    if argument != "int4":
+        spec = f"copy:{argument}" if argument else "copy"
+        raise OptionError(f"`drafter` is {spec!r}: the one kind of copy is int4, give 'copy:int4'")
+    from wager.models.low_bit import to_int4
+
+    def prepare(graph: Any) -> None:
+        if target.progress is not None:
+            target.progress("making an int4 copy", 0, 1)
+        if not to_int4(graph):
+            raise ModelError(f"`{target.ir_dir}` has no weights that can be made int4: choose another drafter")
+
+    return loaded("copy:int4", target.ir_dir, target, prepare=prepare)
