@@ -10,6 +10,7 @@ from typing import get_args
 import numpy as np
 
 from wager.pack import paths
+from wager.testing_rules import check_rule as check_rule
 from wager.tree import children
 from wager.types import EMPTY, Draft, Drafter, DraftKind, Law, Limits, Sampling, Sequence, Verdict
 

@@ -34,7 +34,7 @@ LAYERS = [
         "interrupt",
         "doctor",
     },
-    {"engine", "drafters", "policies", "models", "calibrate", "testing"},
+    {"engine", "drafters", "policies", "models", "calibrate", "proof", "testing", "testing_rules"},
     {"llm", "drafting"},
     {"decide", "serve", "cli", "bench"},
 ]

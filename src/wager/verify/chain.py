@@ -12,7 +12,7 @@ from wager.tree import children
 from wager.types import F64, Draft, Verdict
 from wager.verify.base import Rows
 from wager.verify.dice import Dice
-from wager.verify.local import Local, local, normalised, positive, raised, ratio
+from wager.verify.local import Local, local, normalised, positive, raised, ratio, ratios
 
 Alter = Callable[[Local], F64]  # the law (m + 1,) that a lossy rule puts in the place of p, given the drafted token
 
@@ -61,7 +61,7 @@ def verify_block(rows: Rows, path: ListLike[int], contexts: ListLike[Local], dic
     carried = [1.0]  # pi_i
     for here in contexts:
         carried.append(raised(carried[-1], here.p, here.q, here.drafted[0]))
-    for i in range(1, n + 1):
+    for i in range(n, 0, -1):  # the last that passes, so from the end
         passes = carried[n]
         if i < n:
             mass = float(positive(carried[i] * contexts[i].p - contexts[i].q).sum())
@@ -69,6 +69,7 @@ def verify_block(rows: Rows, path: ListLike[int], contexts: ListLike[Local], dic
             passes = mass / left if left > 0 else 1.0
         if dice.accept(passes):
             best = i
+            break
     if best == n:
         return Verdict(tuple(path), dice.draw(rows.weights(path[-1] if n else -1)))
     here = contexts[best]
@@ -86,7 +87,7 @@ def greedy_paths(rows: Rows, draft: Draft, dice: Dice) -> Verdict:
     node, path, contexts = -1, [], []
     while node in below:
         here = local(rows, draft, node, below[node])
-        order = np.argsort(np.where(here.q > 0, here.p / np.where(here.q > 0, here.q, 1), -1.0), kind="stable")
+        order = np.argsort(ratios(here.p, here.q, otherwise=-1.0), kind="stable")
         rank = np.empty(len(order), np.int64)
         rank[order] = np.arange(len(order))
         sums = np.minimum(np.cumsum(here.q[order]), 1.0) ** len(here.drafted)

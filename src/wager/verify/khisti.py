@@ -13,7 +13,7 @@ import numpy as np
 
 from wager.types import F64, I64
 from wager.verify.dice import Dice
-from wager.verify.local import Local, normalised, positive, ratio
+from wager.verify.local import Local, normalised, positive, ratio, ratios
 from wager.verify.transport import maximise
 
 _N_WEIGHED = 12
@@ -60,7 +60,7 @@ def winner_law(p: F64, q: F64, k: int) -> F64:
 
 def meeting(p: F64, r: F64, q: F64) -> Meeting:
     """The meeting of a winner with law ``r`` and a draft with law ``q``, all (V,)."""
-    order = np.argsort(np.where(q > 0, p / np.where(q > 0, q, 1), np.inf), kind="stable")
+    order = np.argsort(ratios(p, q, otherwise=np.inf), kind="stable")
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
     below_r, below_q = (np.concatenate([[0.0], np.cumsum(x[order])[:-1]])[rank] for x in (r, q))

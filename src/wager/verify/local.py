@@ -73,8 +73,14 @@ def normalised(x: F64, otherwise: F64) -> F64:
 def ratio(p: F64, q: F64, x: int) -> float:
     """p(x) / q(x) for a drafted x: a q that underflowed to 0 counts as infinitely small."""
     if q[x] > 0:
-        return float(p[x] / q[x])
+        return float(p[x]) / float(q[x])
     return np.inf if p[x] > 0 else 0.0
+
+
+def ratios(p: F64, q: F64, *, otherwise: float) -> F64:
+    """p / q (V,), infinite where it is too large for a number, and ``otherwise`` where q is 0."""
+    with np.errstate(over="ignore"):
+        return np.asarray(np.divide(p, q, out=np.full(len(p), otherwise), where=q > 0))
 
 
 def raised(weight: float, p: F64, q: F64, x: int) -> float:

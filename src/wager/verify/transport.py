@@ -15,7 +15,7 @@ import numpy as np
 from wager.errors import OptionError
 from wager.types import F64
 from wager.verify.dice import Dice
-from wager.verify.local import Local, crossing, normalised, positive
+from wager.verify.local import Local, crossing, normalised, positive, ratios
 
 
 def optimum(p: F64, q: F64, k: int) -> float:
@@ -23,7 +23,7 @@ def optimum(p: F64, q: F64, k: int) -> float:
 
     The best H is a prefix of the tokens by rising p / q (max-flow, min-cut; checked against the linear program).
     """
-    order = np.argsort(np.where(q > 0, p / np.where(q > 0, q, 1), np.inf), kind="stable")
+    order = np.argsort(ratios(p, q, otherwise=np.inf), kind="stable")
     below_p = np.concatenate([[0.0], np.cumsum(p[order])])
     below_q = np.concatenate([[0.0], np.cumsum(q[order])])
     return float(np.min(below_p + 1 - np.minimum(below_q, 1.0) ** k))
