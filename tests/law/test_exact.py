@@ -31,7 +31,7 @@ from wager.proof import (
 from wager.testing import check_rule
 from wager.testing_rules import STOPS, cases
 from wager.types import F64, Draft, Law, Sampling
-from wager.verify import LOSSY, RULES, Rows, RuleInfo, rule_named
+from wager.verify import LOSSY, RULES, Rows, rule_named
 
 PROVED = [name for name, info in RULES.items() if info.decide is not None]
 EXACT = 1e-12
@@ -227,9 +227,3 @@ def test_rows_are_the_pair_s_laws() -> None:
         assert rows[last] == pytest.approx(pair.p[text], abs=1e-15)
         laws: tuple[Law, ...] = draft.laws or ()
         assert np.array_equal(laws[last].probs, pair.law(text[:-1]).probs)
-
-
-def test_check_rule_takes_only_rules_over_dice() -> None:
-    info = RuleInfo(name="mine", rule=RULES["walk"].rule)
-    with pytest.raises(AssertionError, match="no `decide`"):
-        check_rule(info)
