@@ -70,22 +70,21 @@ def settings(
 ) -> list[Setting]:
     """Plain decoding, then every rule with every form it allows.
 
-    Where a rule cannot take what the drafter drafts: ``OptionError`` if ``strict``, else it is left out, said so.
+    Where a rule cannot take what the drafter drafts, or the least of ``ks`` (ascending): ``OptionError`` if ``strict``,
+    else it is left out, said so.
     """
     if not 0 <= trunk < depths[0]:
         raise OptionError(f"`--trunk` is {trunk}: give 0 or more, but less than the least --depth {depths[0]}")
     found = [Setting(PLAIN)]
     for info in rules:
         try:
-            check_rule_takes(info, drafter_for(info))
+            check_rule_takes(info, drafter_for(info), width=ks[0])
         except OptionError as reason:
             if strict:
                 raise
             say(f"left out: {reason}")
             continue
         allowed = [k for k in ks if k == 1 or (info.trees and k <= (info.max_children or k))]
-        if not allowed:
-            say(f"left out: `{spelled(info)}` verifies none of --k {','.join(map(str, ks))}")
         found += [Setting(spelled(info), k, depth, trunk) for k in allowed for depth in depths]
     return found
 
