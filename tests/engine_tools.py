@@ -55,7 +55,7 @@ class RandomTrees:
             parent = parents[parent]
         return int(np.argmax(self._model.law([*seq.tokens, *reversed(path)])))
 
-    def observe(self, seqs, drafts, verdicts):
+    def observe(self, seqs, drafts, verdicts, seen):
         pass
 
     def forget(self, seq_id):

@@ -31,9 +31,9 @@ from wager.pack import (
 from wager.policies.base import Policy
 from wager.record import RunStats, StepRecord
 from wager.sampling import Noise
-from wager.schedule import Budget, Turn, plan
+from wager.schedule import Budget, Turn, bounded, plan, rows_for
 from wager.tree import merged
-from wager.types import EMPTY, Draft, Drafter, Event, Forward, Limits, Model, Sampling, Sequence, Verdict
+from wager.types import EMPTY, Draft, Drafter, Event, Forward, Model, Sampling, Seen, Sequence, Verdict
 from wager.verify import Rows, RuleInfo, check_rule_takes, rule_named
 
 _FREE = ("deterministic", "coupled")  # kinds of drafts that may be cut by what they hold
@@ -164,7 +164,7 @@ class Engine:
             self._undo(rounds)
             raise
         events = self._commit(rounds, packed, forward, verdicts)
-        self._observe(rounds, verdicts)
+        self._observe(rounds, packed, forward, verdicts)
         self._record(rounds, packed, events, times=(start, drafted, before, after))
         return events
 
@@ -201,36 +201,20 @@ class Engine:
         if not asked or self.drafter is None or self.policy is None:
             return drafts
         seqs = [turns[i].seq for i in asked]
-        rows = [self._rows_for(turns[i], turns) for i in asked]
-        wanted = zip(self.policy.limits(seqs, self.drafter), asked, rows, strict=True)
-        limits = [self._bounded(limit, turns[i], n) for limit, i, n in wanted]
+        rule, masks, context = self.model.rows_rule, self.model.tree_masks, self.model.context_length
+        rows = [rows_for(turns[i], turns, self.budget, rule=rule) for i in asked]
+        limits = [
+            bounded(limit, turns[i], n, self.budget, context=context, rule=rule, masks=masks, trees=self.rule.trees)
+            for limit, i, n in zip(self.policy.limits(seqs, self.drafter), asked, rows, strict=True)
+        ]
         proposed = self.drafter.propose(seqs, limits)
         for i, n, draft in zip(asked, rows, self.policy.cut(seqs, proposed), strict=True):
             # every branch of a tree feeds the pending tokens again: where that is too much, its first branch goes
-            n_committed = turns[i].n_new + extra_rows(turns[i].seq, turns[i].n_new, 1, self.model.rows_rule)
-            fits = self.model.tree_masks or tree_rows(draft, n_committed) <= n
+            n_committed = turns[i].n_new + extra_rows(turns[i].seq, turns[i].n_new, 1, rule)
+            fits = masks or tree_rows(draft, n_committed) <= n
             assert fits or draft.kind in _FREE, "a sampled draft must be cut by its limits, not by its shape"
             drafts[i] = draft if fits else first_branch(draft)
         return drafts
-
-    def _rows_for(self, turn: Turn, turns: ListLike[Turn]) -> int:
-        """Rows this turn may take, an equal share of what the others' committed tokens leave."""
-        rule = self.model.rows_rule
-        n_least = sum(t.n_new + extra_rows(t.seq, t.n_new, 0, rule) for t in turns)
-        share = (self.budget.n_rows - n_least) // sum(t.reaches_end for t in turns)
-        return turn.n_new + extra_rows(turn.seq, turn.n_new, 0, rule) + max(0, share)
-
-    def _bounded(self, limit: Limits, turn: Turn, n_rows: int) -> Limits:
-        """No deeper than the tokens that may still be committed, the context, and the budget allow."""
-        seq = turn.seq
-        room = min(seq.sampling.max_tokens - seq.n_output, self.model.context_length - len(seq.tokens)) - 1
-        n_committed = turn.n_new + extra_rows(seq, turn.n_new, 1, self.model.rows_rule)
-        n_rows -= n_committed
-        n_nodes = max(0, min(limit.n_nodes, n_rows, self.budget.n_new - turn.n_new))
-        depth = max(0, min(limit.depth, room, n_nodes))
-        if not self.model.tree_masks and depth:  # n_nodes / depth branches feed what is pending and all their nodes
-            n_nodes = max(depth, min(n_nodes, (n_rows + n_committed) * depth // (n_committed + depth)))
-        return Limits(n_nodes if depth else 0, depth, limit.width if self.rule.trees else min(limit.width, 1))
 
     def _reserve(self, turns: ListLike[Turn], drafts: ListLike[Draft], rounds: list[_Round]) -> None:
         """Blocks for every row, into ``rounds``. Short of blocks: without drafts, then the youngest are evicted.
@@ -345,13 +329,19 @@ class Engine:
                 self.cache.drop(fork)
             self.cache.keep(round_.feed.seq.id, round_.feed.seq.tokens, round_.feed.seq.n_cached)
 
-    def _observe(self, rounds: ListLike[_Round], verdicts: ListLike[Verdict | None]) -> None:
-        decided = [(r, v) for r, v in zip(rounds, verdicts, strict=True) if v is not None and r.run.drafter is not None]
-        seqs, drafts = [r.feed.seq for r, _ in decided], [r.feed.draft for r, _ in decided]
+    def _observe(
+        self, rounds: ListLike[_Round], packed: Packed, forward: Forward, verdicts: ListLike[Verdict | None]
+    ) -> None:
+        decided = [
+            (round_.feed, verdict, Seen(forward.logits[:, : self.n_valid_ids], index))
+            for round_, index, verdict in zip(rounds, packed.rows, verdicts, strict=True)
+            if verdict is not None and index is not None and round_.run.drafter is not None
+        ]
+        seqs, drafts = [feed.seq for feed, _, _ in decided], [feed.draft for feed, _, _ in decided]
         try:
             if self.drafter is not None and self.policy is not None and decided:
-                self.drafter.observe(seqs, drafts, [v for _, v in decided])
-                self.policy.observe(seqs, drafts, [v for _, v in decided])
+                self.drafter.observe(seqs, drafts, [v for _, v, _ in decided], [seen for _, _, seen in decided])
+                self.policy.observe(seqs, drafts, [v for _, v, _ in decided])
         finally:  # what has finished must not run again, whatever an observer does
             for round_ in rounds:
                 if round_.feed.seq.finish is not None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence as ListLike
 from dataclasses import dataclass
 
 from wager.pack import extra_rows
-from wager.types import RowsRule, Sequence
+from wager.types import Limits, RowsRule, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +49,35 @@ def plan(active: ListLike[Sequence], budget: Budget, *, rule: RowsRule) -> list[
         n_new -= n
         n_rows -= n + extra_rows(seq, n, 0, rule)
     return turns
+
+
+def rows_for(turn: Turn, turns: ListLike[Turn], budget: Budget, *, rule: RowsRule) -> int:
+    """Rows a turn may take: an equal share of what the committed tokens of all turns leave."""
+    n_least = sum(t.n_new + extra_rows(t.seq, t.n_new, 0, rule) for t in turns)
+    share = (budget.n_rows - n_least) // sum(t.reaches_end for t in turns)
+    return turn.n_new + extra_rows(turn.seq, turn.n_new, 0, rule) + max(0, share)
+
+
+def bounded(
+    limit: Limits,
+    turn: Turn,
+    n_rows: int,
+    budget: Budget,
+    *,
+    context: int,
+    rule: RowsRule,
+    masks: bool,
+    trees: bool,
+) -> Limits:
+    """``limit`` no deeper than the tokens that may still be committed, the ``context``, and ``n_rows`` rows allow.
+
+    Without ``masks`` each of the n_nodes / depth branches feeds what is pending by itself. Without ``trees`` a chain.
+    """
+    seq = turn.seq
+    room = min(seq.sampling.max_tokens - seq.n_output, context - len(seq.tokens)) - 1
+    n_committed = turn.n_new + extra_rows(seq, turn.n_new, 1, rule)
+    n_nodes = max(0, min(limit.n_nodes, n_rows - n_committed, budget.n_new - turn.n_new))
+    depth = max(0, min(limit.depth, room, n_nodes))
+    if not masks and depth:
+        n_nodes = max(depth, min(n_nodes, n_rows * depth // (n_committed + depth)))
+    return Limits(n_nodes if depth else 0, depth, limit.width if trees else min(limit.width, 1))

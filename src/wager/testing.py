@@ -12,7 +12,7 @@ import numpy as np
 from wager.pack import paths
 from wager.testing_rules import check_rule as check_rule
 from wager.tree import children
-from wager.types import EMPTY, Draft, Drafter, DraftKind, Law, Limits, Sampling, Sequence, Verdict
+from wager.types import EMPTY, Draft, Drafter, DraftKind, Law, Limits, Sampling, Seen, Sequence, Verdict
 
 MakeDrafter = Callable[[], Drafter]
 
@@ -51,7 +51,7 @@ def check_drafter(
         _check_form(make, texts, vocab_size)
     _check_repeatable(make, texts)
     if not learns:
-        _check_catching_up(make, texts)
+        _check_catching_up(make, texts, vocab_size)
         _check_interleaving(make, texts, vocab_size, seed)
         _check_forget(make, texts)
 
@@ -158,7 +158,7 @@ def _check_one(make: MakeDrafter, text: list[int], sampling: Sampling, vocab_siz
         draft = _ask(drafter, [seq], [limit], vocab_size)[0]
         verdict = _settle(draft, text[len(seq.tokens) :])
         seq.tokens += text[len(seq.tokens) : len(seq.tokens) + len(verdict.path) + 1]
-        drafter.observe([seq], [draft], [verdict])
+        drafter.observe([seq], [draft], [verdict], [_seen(draft, vocab_size, len(seq.tokens))])
         round_ += 1
     for limit in _LIMITS:
         _ask(drafter, [seq], [limit], vocab_size)
@@ -172,6 +172,12 @@ def _check_form(make: MakeDrafter, texts: ListLike[list[int]], vocab_size: int) 
             drafts = [_ask(make(), [Sequence(0, list(text), 1, sampling, i)], [limit], vocab_size)[0] for i in range(4)]
             forms = {tuple(draft.parents.tolist()) for draft in drafts}
             assert len(forms) == 1, f"the form of a draft depends on what is drawn: {forms}, limits {limit}"
+
+
+def _seen(draft: Draft, vocab_size: int, seed: int) -> Seen:
+    """Some logits after the last token and after every node."""
+    logits = np.random.default_rng(seed).standard_normal((len(draft) + 1, vocab_size)).astype(np.float32)
+    return Seen(logits, np.arange(len(draft) + 1, dtype=np.int32))
 
 
 def _settle(draft: Draft, truth: ListLike[int]) -> Verdict:
@@ -206,7 +212,7 @@ def _check_repeatable(make: MakeDrafter, texts: ListLike[list[int]]) -> None:
         assert _same(a, b), f"two drafters with one history disagree on {text}: {a} and {b}"
 
 
-def _check_catching_up(make: MakeDrafter, texts: ListLike[list[int]]) -> None:
+def _check_catching_up(make: MakeDrafter, texts: ListLike[list[int]], vocab_size: int) -> None:
     for text in texts:
         drafter = make()
         seq = _sequence(0, text[:1], 1)
@@ -214,7 +220,7 @@ def _check_catching_up(make: MakeDrafter, texts: ListLike[list[int]]) -> None:
         for token in text[1:]:
             draft = drafter.propose([seq], limit)[0]
             seq.tokens.append(token)
-            drafter.observe([seq], [draft], [_settle(draft, [token])])
+            drafter.observe([seq], [draft], [_settle(draft, [token])], [_seen(draft, vocab_size, len(seq.tokens))])
         grown = drafter.propose([seq], limit)[0]
         fresh = make().propose([_sequence(0, text, 1)], limit)[0]
         assert _same(grown, fresh), f"token by token it drafts {grown}, at once {fresh}, for {text}"
@@ -233,7 +239,12 @@ def _check_interleaving(make: MakeDrafter, texts: ListLike[list[int]], vocab_siz
             assert _same(draft, alone), f"among others it drafts {draft}, alone {alone}, for {seq.tokens}"
             n = int(rng.integers(1, 9))
             seq.tokens += texts[seq.id][len(seq.tokens) : len(seq.tokens) + n]
-        drafter.observe(some, [EMPTY] * len(some), [Verdict((), seq.tokens[-1]) for seq in some])
+        drafter.observe(
+            some,
+            [EMPTY] * len(some),
+            [Verdict((), seq.tokens[-1]) for seq in some],
+            [_seen(EMPTY, vocab_size, len(seq.tokens)) for seq in some],
+        )
 
 
 def _check_forget(make: MakeDrafter, texts: ListLike[list[int]]) -> None:

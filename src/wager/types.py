@@ -230,6 +230,22 @@ class Forward:
     hidden: F32 | None = None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Seen:
+    """What the target said about one sequence in one round: ``all_logits`` (R, V), ``rows`` (n + 1,) into them.
+
+    Valid until the next forward: copy what is to be kept.
+    """
+
+    all_logits: F32
+    rows: I32
+
+    def logits(self, node: int) -> F32:
+        """Raw logits (V,) after a node of the draft as it was fed; -1: after the token before it."""
+        row: F32 = self.all_logits[self.rows[node + 1]]
+        return row
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """How much one sequence may draft this step: nodes in all, depth, children a node. Zeros mean: do not draft."""
@@ -270,12 +286,13 @@ class Model(Protocol):
 
 
 class Drafter(Protocol):
-    """Proposes continuations. Everything about it is a function of ``seq.tokens`` and its own caches.
+    """Proposes continuations. Everything about it is a function of ``seq.tokens``, its own caches and what it observed.
 
     ``propose`` returns one draft per sequence, at most ``limits`` each (an empty draft is always fine). ``observe`` is
-    told each step's verdicts, after the tokens were committed. ``forget`` drops what is kept for a sequence.
-    ``seconds(n)`` is the expected time of drafting n tokens for one sequence, known before doing it. ``kind`` is that
-    of all its drafts, and ``has_laws`` whether they carry the laws they were drawn from: verification rules ask for it.
+    told each step's verdicts and what the target said, after the tokens were committed: ``drafts`` as they were fed.
+    ``forget`` drops what is kept for a sequence. ``seconds(n)`` is the expected time of drafting n tokens for one
+    sequence, known before doing it. ``kind`` is that of all its drafts, and ``has_laws`` whether they carry the laws
+    they were drawn from: verification rules ask for it.
     """
 
     @property
@@ -285,7 +302,13 @@ class Drafter(Protocol):
     @property
     def has_laws(self) -> bool: ...
     def propose(self, seqs: ListLike[Sequence], limits: ListLike[Limits]) -> list[Draft]: ...
-    def observe(self, seqs: ListLike[Sequence], drafts: ListLike[Draft], verdicts: ListLike[Verdict]) -> None: ...
+    def observe(
+        self,
+        seqs: ListLike[Sequence],
+        drafts: ListLike[Draft],
+        verdicts: ListLike[Verdict],
+        seen: ListLike[Seen],
+    ) -> None: ...
     def forget(self, seq_id: int) -> None: ...
     def seconds(self, n_tokens: int) -> float: ...
 

@@ -269,7 +269,7 @@ def test_a_prefix_found_after_eviction_keeps_to_the_widest_forward():
 
 def test_a_failing_observer_does_not_make_a_finished_sequence_run_again():
     class Failing(Lookup):
-        def observe(self, seqs, drafts, verdicts):
+        def observe(self, seqs, drafts, verdicts, seen):
             raise ZeroDivisionError("made up")
 
     engine = Engine(toy(), drafter=Failing(), policy=Fixed(2))

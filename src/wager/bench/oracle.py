@@ -12,7 +12,7 @@ from collections.abc import Sequence as ListLike
 import numpy as np
 
 from wager.policies.acceptance import Acceptance
-from wager.types import EMPTY, Draft, DraftKind, Limits, Sequence, Verdict, chain
+from wager.types import EMPTY, Draft, DraftKind, Limits, Seen, Sequence, Verdict, chain
 
 
 class Oracle:
@@ -43,7 +43,13 @@ class Oracle:
         n = min(limit.n_nodes, limit.depth, self._runs[at])
         return chain(self._text[at : at + n]) if n > 0 else EMPTY
 
-    def observe(self, seqs: ListLike[Sequence], drafts: ListLike[Draft], verdicts: ListLike[Verdict]) -> None:
+    def observe(
+        self,
+        seqs: ListLike[Sequence],
+        drafts: ListLike[Draft],
+        verdicts: ListLike[Verdict],
+        seen: ListLike[Seen],
+    ) -> None:
         """Nothing to learn."""
 
     def forget(self, seq_id: int) -> None:

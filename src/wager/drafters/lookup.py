@@ -7,7 +7,7 @@ from typing import Any
 
 from wager.drafters.base import refuse_argument
 from wager.drafters.suffix_automaton import SuffixAutomaton
-from wager.types import EMPTY, Draft, DraftKind, Limits, Sequence, Verdict, chain
+from wager.types import EMPTY, Draft, DraftKind, Limits, Seen, Sequence, Verdict, chain
 
 
 class Lookup:
@@ -49,7 +49,13 @@ class Lookup:
         automaton.extend(seq.tokens[automaton.n_tokens :])
         return automaton
 
-    def observe(self, seqs: ListLike[Sequence], drafts: ListLike[Draft], verdicts: ListLike[Verdict]) -> None:
+    def observe(
+        self,
+        seqs: ListLike[Sequence],
+        drafts: ListLike[Draft],
+        verdicts: ListLike[Verdict],
+        seen: ListLike[Seen],
+    ) -> None:
         """Nothing to learn: the next ``propose`` catches up with the committed tokens."""
 
     def forget(self, seq_id: int) -> None:

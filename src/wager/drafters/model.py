@@ -23,7 +23,7 @@ from wager.drafters.drawing import Drawing, Shape, draw_iid, draw_without_replac
 from wager.errors import OptionError, VocabularyError
 from wager.pack import Feed, Slots, extra_rows, n_pad_blocks, n_read, pack
 from wager.sampling import Noise, Scores, arrivals, scores
-from wager.types import EMPTY, F32, Draft, DraftKind, Law, Limits, Model, Sampling, Sequence, Verdict
+from wager.types import EMPTY, F32, Draft, DraftKind, Law, Limits, Model, Sampling, Seen, Sequence, Verdict
 
 _COUPLED = Drawing()
 _Child = tuple[int, tuple[int, ...]]  # token, and the members that go on to it
@@ -103,7 +103,13 @@ class ModelDrafter:
         self._grow(list(states.values()))
         return [self._draft(states[seq.id]) if seq.id in states else EMPTY for seq in seqs]
 
-    def observe(self, seqs: ListLike[Sequence], drafts: ListLike[Draft], verdicts: ListLike[Verdict]) -> None:
+    def observe(
+        self,
+        seqs: ListLike[Sequence],
+        drafts: ListLike[Draft],
+        verdicts: ListLike[Verdict],
+        seen: ListLike[Seen],
+    ) -> None:
         """Nothing to do: the next ``propose`` keeps the branch that the committed tokens agree with."""
 
     def forget(self, seq_id: int) -> None:
