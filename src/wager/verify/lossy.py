@@ -135,9 +135,9 @@ def _mentor(p: F64, q: F64, slack: float) -> F64:
         return np.asarray(np.minimum(np.maximum(q, p / (a + slack)), above))
 
     left = 1 - float(law(0.0).sum())
-    if left >= 0:
+    if left > -1e-12:  # rounding included, or a would be sought next to 0
         free = np.where(some, 0.0, q)
-        return normalised(law(0.0) + left * normalised(free, free), p)
+        return normalised(law(0.0) + max(left, 0.0) * normalised(free, free), p)
     # sum w > 1 where a = 0, and <= 1 where a = 1 and w <= p
     return normalised(law(crossing(lambda a: float(law(a).sum()) - 1, 0.0, 1.0, tolerance=1e-11)[1]), p)
 
