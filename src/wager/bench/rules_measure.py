@@ -22,7 +22,7 @@ from wager.verify.transport import optimum
 
 
 @dataclass(slots=True)
-class Seen:
+class Tally:
     """Sums over the rounds of one answer (docs/numbers.md); ``own_s`` is what looking took, ``rule_s`` the rule."""
 
     n_rounds: int = 0  # with a draft
@@ -41,40 +41,40 @@ class Seen:
         return asdict(self)
 
 
-def measuring(info: RuleInfo, seen: Seen) -> RuleInfo:
-    """The same rule; every round is added to ``seen``."""
+def measuring(info: RuleInfo, tally: Tally) -> RuleInfo:
+    """The same rule; every round is added to ``tally``."""
 
     def rule(rows: Rows, draft: Draft, noise: Noise) -> Verdict:
         start = time.perf_counter()
         verdict = info.rule(rows, draft, noise)
         settled = time.perf_counter()
         if len(draft):
-            _look(info, rows, draft, verdict, seen)
-        seen.rule_s += settled - start
-        seen.own_s += time.perf_counter() - settled
+            _look(info, rows, draft, verdict, tally)
+        tally.rule_s += settled - start
+        tally.own_s += time.perf_counter() - settled
         return verdict
 
     return replace(info, rule=rule)
 
 
-def _look(info: RuleInfo, rows: Rows, draft: Draft, verdict: Verdict, seen: Seen) -> None:
+def _look(info: RuleInfo, rows: Rows, draft: Draft, verdict: Verdict, tally: Tally) -> None:
     below = children(draft)
-    seen.n_rounds += 1
-    seen.n_drawn += len(draft)
-    seen.n_children += len(below[-1])
+    tally.n_rounds += 1
+    tally.n_drawn += len(draft)
+    tally.n_children += len(below[-1])
     first = draft.tokens[verdict.path[0]] if verdict.path else verdict.token
-    seen.n_first += int(first in draft.tokens[below[-1]])
+    tally.n_first += int(first in draft.tokens[below[-1]])
     if draft.laws is not None:
         law = draft.laws[below[-1][0]]
-        seen.optimum += optimum(rows.at(-1, law.ids), np.append(law.probs, 0.0), len(below[-1]))
-        seen.n_optima += 1
+        tally.optimum += optimum(rows.at(-1, law.ids), np.append(law.probs, 0.0), len(below[-1]))
+        tally.n_optima += 1
     if info.name in LOSSY and rows.sampling.temperature > 0 and draft.is_chain:  # the laws are those of one child
         for node in (-1, *verdict.path):
             if node in below:
                 p, out = output_law(info, rows, draft, node, below[node])
-                seen.n_contexts += 1
-                seen.kl += kl(out, p)
-                seen.tv += float(np.abs(out - p).sum()) / 2
+                tally.n_contexts += 1
+                tally.kl += kl(out, p)
+                tally.tv += float(np.abs(out - p).sum()) / 2
 
 
 def output_law(info: RuleInfo, rows: Rows, draft: Draft, node: int, drafted: ListLike[int]) -> tuple[F64, F64]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from zlib import crc32
 
 from wager.bench.journal import Journal, runs
-from wager.bench.rules_measure import Seen, measuring
+from wager.bench.rules_measure import Tally, measuring
 from wager.bench.rules_plan import PLAIN, Setting, drawing_of
 from wager.bench.rules_summary import mismatches
 from wager.bench.run import EncodedPrompt, Progress
@@ -118,14 +118,14 @@ class RulesMeasurement:
 
     def measure(self, setting: Setting, prompt: EncodedPrompt, temperature: float, *, max_tokens: int) -> JSON:
         """One answer: its tokens, counts and times after the first token (docs/numbers.md)."""
-        seen, first = Seen(), Seen()
+        tally, first = Tally(), Tally()
         steps: list[StepRecord] = []
         drafter = None if setting.rule == PLAIN else self.drafters(drawing_of(setting))
         tree = setting.tree
         engine = self.llm.make_engine(
             drafter=drafter,
             num_draft_tokens=setting.depth,
-            rule=measuring(setting.info, seen),
+            rule=measuring(setting.info, tally),
             tree_width=tree.width,
             tree_trunk=tree.trunk,
             prefix_caching=False,
@@ -140,12 +140,12 @@ class RulesMeasurement:
             while engine.has_work:
                 engine.step()
                 if not n_before and seq.n_output:
-                    n_before, first, first_s = len(steps), replace(seen), time.perf_counter() - start
+                    n_before, first, first_s = len(steps), replace(tally), time.perf_counter() - start
         finally:
             engine.cancel(seq.id)
-        decode_s = time.perf_counter() - start - first_s - (seen.own_s - first.own_s)
+        decode_s = time.perf_counter() - start - first_s - (tally.own_s - first.own_s)
         row = {"seed": seed, "drafts": drafter.kind if drafter is not None else None, "tokens": seq.output}
-        return {**row, **_counts(stats), **_times(steps[n_before:], seen, first, decode_s), "seen": seen.to_json()}
+        return {**row, **_counts(stats), **_times(steps[n_before:], tally, first, decode_s), "tally": tally.to_json()}
 
 
 def _counts(stats: RunStats) -> JSON:
@@ -153,9 +153,9 @@ def _counts(stats: RunStats) -> JSON:
     return {name: getattr(stats, name) for name in names}
 
 
-def _times(steps: ListLike[StepRecord], seen: Seen, first: Seen, decode_s: float) -> JSON:
+def _times(steps: ListLike[StepRecord], tally: Tally, first: Tally, decode_s: float) -> JSON:
     """Where the time went after the first token. What looking took is in none of them, the rule's own time is apart."""
-    rule_s, own_s = seen.rule_s - first.rule_s, seen.own_s - first.own_s
+    rule_s, own_s = tally.rule_s - first.rule_s, tally.own_s - first.own_s
     return {
         "decode_s": decode_s,
         "draft_s": sum(step.draft_s for step in steps),

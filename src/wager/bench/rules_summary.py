@@ -115,8 +115,8 @@ def mismatches(rows: ListLike[JSON], exact: bool) -> list[Mismatch]:
 
 def _line(rows: list[JSON], plain: dict[str, JSON]) -> Line:
     first = rows[0]
-    seen = {name: [row["seen"][name] for row in rows] for name in first["seen"]}
-    n_optima, n_rounds, n_contexts = (sum(seen[name]) for name in ("n_optima", "n_rounds", "n_contexts"))
+    tally = {name: [row["tally"][name] for row in rows] for name in first["tally"]}
+    n_optima, n_rounds, n_contexts = (sum(tally[name]) for name in ("n_optima", "n_rounds", "n_contexts"))
     n_decoded = [row["n_tokens"] - row["n_tokens_first"] for row in rows]
     n_forwards = [row["n_forwards"] for row in rows]
 
@@ -128,20 +128,20 @@ def _line(rows: list[JSON], plain: dict[str, JSON]) -> Line:
         n_prompts=len(rows),
         tokens_per_forward=ratio_of_sums([row["n_tokens"] for row in rows], n_forwards),
         speed_up=_speed_up(rows, plain) if first["rule"] != PLAIN else None,
-        first_acceptance=sum(seen["n_first"]) / n_rounds if n_rounds else None,
-        optimum=sum(seen["optimum"]) / n_optima if n_optima else None,
+        first_acceptance=sum(tally["n_first"]) / n_rounds if n_rounds else None,
+        optimum=sum(tally["optimum"]) / n_optima if n_optima else None,
         is_bound=_is_bound(first),
         accepted_by_depth=_by_depth(rows),
-        children=share(seen["n_children"], [n_rounds]),
-        drawn=share(seen["n_drawn"], n_forwards),
+        children=share(tally["n_children"], [n_rounds]),
+        drawn=share(tally["n_drawn"], n_forwards),
         fed=share([row["n_drafted"] for row in rows], n_forwards),
         ms_per_token=ms("decode_s"),
         draft_ms=ms("draft_s"),
         target_ms=ms("target_s"),
         rule_ms=ms("rule_s"),
         host_ms=ms("host_s"),
-        kl=sum(seen["kl"]) / n_contexts if n_contexts else None,
-        tv=sum(seen["tv"]) / n_contexts if n_contexts else None,
+        kl=sum(tally["kl"]) / n_contexts if n_contexts else None,
+        tv=sum(tally["tv"]) / n_contexts if n_contexts else None,
         n_same=sum(row["tokens"] == plain.get(row["prompt_id"], {}).get("tokens") for row in rows),
     )
 
