@@ -31,7 +31,7 @@ from wager.proof import (
 from wager.testing import check_rule
 from wager.testing_rules import STOPS, cases
 from wager.types import F64, Draft, Law, Sampling
-from wager.verify import LOSSY, RULES, Rows, rule_named
+from wager.verify import LOSSY, RULES, Rows, khisti, rule_named
 
 PROVED = [name for name, info in RULES.items() if info.decide is not None]
 EXACT = 1e-12
@@ -159,6 +159,24 @@ def test_all_sequences_equal_and_a_law_of_one_token(name: str) -> None:
     pair = random_pair(3, 2, seed=8, style="certain-draft")
     assert len(list(iid(pair, (2, 2, 2)))) == 1
     assert bias(RULES[name].decide, pair, iid(pair, (2, 2, 2))) < EXACT
+
+
+@pytest.mark.parametrize("n_weighed", [0, 1, 2, 3])
+def test_tournament_with_tokens_beyond_its_program(n_weighed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pairs with a token outside the linear program go by rank; the law of the winner counts them in."""
+    monkeypatch.setattr(khisti, "_N_WEIGHED", n_weighed)
+    for seed in (500, 501):
+        pair = random_pair(4, 1, seed=10 * seed + n_weighed, style="dense")
+        assert bias(RULES["khisti"].decide, pair, iid(pair, (1, 1, 1))) < EXACT
+        assert bias(RULES["khisti"].decide, pair, iid(pair, (1, 1))) < EXACT
+
+
+@pytest.mark.parametrize("rest", [1e-3, 1e-7, 1e-20, 1e-300])
+def test_the_mass_outside_a_law_is_right_however_small(rest: float) -> None:
+    pair = _same_everywhere([0.5, 0.5 - rest, rest / 4, rest - rest / 4], [0.3, 0.7, 0.0, 0.0], 0)
+    rows = pair.rows(Draft(np.empty(0, np.int32), np.empty(0, np.int32), (), "iid"))
+    assert rows.at(-1, pair.law(()).ids)[2] == pytest.approx(rest, rel=1e-9)
+    assert rows.at(-1, np.arange(4))[4] == 0
 
 
 # -- the harness itself ------------------------------------------------------------------------------------------------
