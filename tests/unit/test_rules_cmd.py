@@ -246,11 +246,11 @@ def test_infinite_divergence_is_said_and_stays_json():
     assert "| inf " in markdown(summary)
 
 
-def test_a_form_that_had_no_room_is_remarked():
+def test_a_form_that_had_no_room_shows_what_it_had():
     rows = [row("gls", "a", k=8, n_rounds=2, n_children=14), row("gls", "a", k=2, n_rounds=2, n_children=4)]
     text = markdown(summarise([head(), *rows]))
-    assert text.count("room for") == 1
-    assert "`gls` k = 8, depth 2, temperature 1: room for 7.0 children on average" in text
+    assert "| 8 (7.0) |" in text
+    assert "| 2       |" in text
 
 
 # -- LLM(rule=…) -------------------------------------------------------------------------------------------------------

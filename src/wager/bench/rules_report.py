@@ -11,7 +11,7 @@ from wager.bench.rules_summary import Line, Summary
 _DEPTHS = (1, 2, 4, 8)  # those that the table shows
 _COLUMNS: dict[str, Callable[[Line], str]] = {
     "rule": lambda line: line.rule,
-    "k": lambda line: str(line.k or ""),
+    "k": lambda line: _children(line),
     "depth": lambda line: str(line.depth or ""),
     "tokens/forward": lambda line: str(line.tokens_per_forward),
     "first": lambda line: or_blank(line.first_acceptance, "{:.3f}"),
@@ -46,11 +46,18 @@ def markdown(summary: Summary) -> str:
 
 
 _LEGEND = (
-    "`first`: share of rounds whose first token was drafted; `optimum`: mean alpha*_k at the same contexts, what the "
-    "best rule reaches on k i.i.d. draws; in brackets where it is no bound for this rule (children that differ, or "
-    "lossy). `drawn`, `fed`: draft tokens a forward, before and after equal draws are merged. Times are ms a token, "
-    "after the first ones. KL(output || target) and TV: per verified position. docs/numbers.md defines them all."
+    "`k (n)`: n children on average, as forwards had no room for more. `first`: share of rounds whose first token was "
+    "drafted; `optimum`: mean alpha*_k at the same contexts, what the best rule reaches on k i.i.d. draws; in brackets "
+    "where it is no bound for this rule (children that differ, or lossy). `drawn`, `fed`: draft tokens a forward, "
+    "before and after equal draws are merged. Times are ms a token, after the first ones. KL(output || target) and TV: per "
+    "verified position. docs/numbers.md defines them all."
 )
+
+
+def _children(line: Line) -> str:
+    """k, and how many children there were below the root where forwards had no room for as many."""
+    fewer = not line.trunk and line.k > 1 and line.children < 0.99 * line.k
+    return f"{line.k} ({line.children:.1f})" if fewer else str(line.k or "")
 
 
 def _by_depth(line: Line) -> str:
@@ -72,13 +79,6 @@ def _head(summary: Summary) -> str:
 
 def _remarks(summary: Summary) -> list[str]:
     remarks = [f"**{str(found).replace(':', '**:', 1)}." for found in summary.mismatches]
-    narrow = [line for line in summary.lines if line.children and line.k > 1 and line.children < 0.99 * line.k]
-    remarks += [
-        f"`{line.rule}` k = {line.k}, depth {line.depth}, temperature {line.temperature:g}: room for "
-        f"{line.children:.1f} children on average."
-        for line in narrow
-        if line.drafts in ("iid", "coupled", "deterministic") and not summary.provenance["settings"]["trunk"]
-    ]
     remarks += [
         f"Prompt `{row['prompt_id']}` ({row['task']}) was left out: {row['reason']}." for row in summary.skipped
     ]

@@ -42,6 +42,7 @@ class Line:
     rule: str
     k: int
     depth: int
+    trunk: int
     temperature: float
     drafts: str | None
     n_prompts: int
@@ -124,7 +125,7 @@ def _line(rows: list[JSON], plain: dict[str, JSON]) -> Line:
         return 1e3 * share([row[name] for row in rows], n_decoded)
 
     return Line(
-        **{name: first[name] for name in ("rule", "k", "depth", "temperature", "drafts")},
+        **{name: first[name] for name in ("rule", "k", "depth", "trunk", "temperature", "drafts")},
         n_prompts=len(rows),
         tokens_per_forward=ratio_of_sums([row["n_tokens"] for row in rows], n_forwards),
         speed_up=_speed_up(rows, plain) if first["rule"] != PLAIN else None,
