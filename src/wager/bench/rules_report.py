@@ -49,8 +49,8 @@ _LEGEND = (
     "`k (n)`: n children on average, as forwards had no room for more. `first`: share of rounds whose first token was "
     "drafted; `optimum`: mean alpha*_k at the same contexts, what the best rule reaches on k i.i.d. draws; in brackets "
     "where it is no bound for this rule (children that differ, or lossy). `drawn`, `fed`: draft tokens a forward, "
-    "before and after equal draws are merged. Times are ms a token, after the first ones. KL(output || target) and TV: per "
-    "verified position. docs/numbers.md defines them all."
+    "before and after equal draws are merged. Times are ms a token, after the first ones. KL(output || target) and TV: "
+    "per verified position. docs/numbers.md defines them all."
 )
 
 
