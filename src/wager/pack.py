@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from collections.abc import Sequence as ListLike
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ from wager.cache import Fork
 from wager.types import EMPTY, I32, Batch, Draft, Model, RowsRule, Sequence
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Feed:
     """What one sequence feeds: its tokens [n_cached, stop), then the draft (only where stop is its last token).
 
@@ -27,12 +28,12 @@ class Feed:
     rule: RowsRule = "pair"
     masked: bool = False
 
-    @property
+    @cached_property  # asked for many times a step
     def branches(self) -> list[tuple[int, ...]]:
         """Nodes of every branch it feeds, the first on the sequence's own table."""
         return [tuple(range(len(self.draft)))] if self.masked else paths(self.draft)
 
-    @property
+    @cached_property
     def extra(self) -> int:
         return extra_rows(self.seq, self.stop - self.seq.n_cached, min(map(len, self.branches)), self.rule)
 
@@ -128,9 +129,10 @@ def first_branch(draft: Draft) -> Draft:
 
 
 def n_fork_blocks(feed: Feed, draft: Draft, block_size: int) -> int:
-    """Blocks that forks for all branches of a draft take where ``feed`` starts and stops."""
-    branches = () if feed.masked else paths(draft)[1:]
-    return sum(-(-(feed.stop + len(path)) // block_size) - feed.start // block_size for path in branches)
+    """Blocks that all branches of a draft take beyond the table of ``feed``, where that starts and stops."""
+    if feed.masked:
+        return -(-(feed.stop + len(draft)) // block_size) - -(-feed.n_slots // block_size)
+    return sum(-(-(feed.stop + len(path)) // block_size) - feed.start // block_size for path in paths(draft)[1:])
 
 
 def n_in_place(feed: Feed, path: ListLike[int]) -> int:

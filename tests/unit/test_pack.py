@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from wager.cache import Fork
-from wager.pack import Feed, Slots, extra_rows, first_branch, pack, paths, tree_rows
+from wager.pack import Feed, Slots, extra_rows, first_branch, n_fork_blocks, pack, paths, tree_rows
 from wager.types import EMPTY, Draft, Sampling, Sequence, chain
 
 TREE = Draft(np.array([5, 6, 7, 8], np.int32), np.array([-1, 0, -1, 2], np.int32))
@@ -25,6 +25,13 @@ def test_paths_are_root_to_leaf():
     assert paths(TREE) == [(0, 1), (2, 3)]
     assert tree_rows(TREE, 3) == 10
     assert first_branch(TREE).tokens.tolist() == [5, 6]
+
+
+def test_blocks_are_counted_for_every_draw_even_where_equal_ones_are_fed_once():
+    three = Draft(np.array([5, 6] * 3, np.int32), np.array([-1, 0, -1, 2, -1, 4], np.int32), None, "iid")
+    assert n_fork_blocks(Feed(seq(7, 6), 7, chain([5, 6])), three, 4) == 2 * 2  # rows 4 … 8 of two more paths
+    assert n_fork_blocks(Feed(seq(7, 6), 7, chain([5, 6]), masked=True), three, 4) == 1  # rows 0 … 12 in place of 0 … 8
+    assert n_fork_blocks(Feed(seq(7, 6), 7, three, masked=True), three, 4) == 0
 
 
 def test_feeding_starts_early_enough_for_the_rule():
