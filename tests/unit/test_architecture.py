@@ -33,6 +33,8 @@ LAYERS = [
         "machine",
         "interrupt",
         "doctor",
+        "corpus",
+        "stores",
     },
     {"engine", "drafters", "policies", "models", "calibrate", "proof", "testing", "testing_rules"},
     {"llm", "drafting"},
@@ -40,7 +42,7 @@ LAYERS = [
 ]
 # Plug-ins know the nouns and the mathematics only (and where files live, and text).
 PLUGINS = {"drafters", "policies", "models"}
-PLUGIN_MAY = {"types", "errors", "sampling", "cost", "home", "text", "record", "cache", "pack", "tree"}
+PLUGIN_MAY = {"types", "errors", "sampling", "cost", "home", "text", "record", "cache", "pack", "tree", "stores"}
 # A model drafter opens a model, and must know what ends the target's answer.
 EXTRA = {"drafters": {"models", "commit"}}
 

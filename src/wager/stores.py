@@ -1,0 +1,272 @@
+"""Stores: a corpus as tokens with its suffix array, in files that drafters map into memory.
+
+A store is a folder below WAGER_HOME/stores: ``tokens.npy`` (N,) int32, every document followed by ``SEPARATOR``;
+``suffixes.npy`` (N,) int32, their suffix array; ``starts.npy`` (V + 1,) int32, where in it the suffixes begin that
+start with each id; ``meta.json``, a ``StoreInfo``. A store is tied to the vocabulary, not to the files of a tokenizer:
+token ids mean pieces, and exporters number the nodes of one and the same tokenizer differently. So all models with one
+vocabulary share it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from wager.corpus import SEPARATOR, Corpus, Source
+from wager.errors import OptionError, VocabularyError
+from wager.home import atomic_folder, is_partial, wager_home
+from wager.text import Text
+from wager.types import I32
+
+HOW_TO_BUILD = "`wager store build NAME --model MODEL FILES`"
+FORMAT = 1  # raised when older stores cannot be read any more
+_META = "meta.json"
+_ARRAYS = ("tokens", "suffixes", "starts")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_MOST_ROWS = 2**31 - 1  # int32
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreInfo:
+    """``model`` is the one that it was made with, ``tokenizer`` its ``tokenizer_hash``; separators are not counted."""
+
+    name: str
+    model: str
+    tokenizer: str
+    vocab_size: int
+    n_tokens: int
+    n_documents: int
+    sources: tuple[Source, ...]
+    version: int = FORMAT
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Store:
+    """``tokens`` (N,), ``suffixes`` (N,) and ``starts`` (V + 1,) int32, mapped from files; N counts separators."""
+
+    info: StoreInfo
+    tokens: I32
+    suffixes: I32
+    starts: I32
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStore:
+    """A folder below WAGER_HOME. ``problem`` says why it cannot be used; ``info`` is None then."""
+
+    name: str
+    path: Path
+    n_bytes: int
+    info: StoreInfo | None
+    problem: str | None
+
+
+def stores_home(home: Path | None = None) -> Path:
+    return (wager_home() if home is None else home) / "stores"
+
+
+def tokenizer_hash(text: Text) -> str:
+    """64 hex digits of the vocabulary: every id's piece in order, lengths included."""
+    digest = hashlib.sha256()
+    for piece in text.vocab:
+        digest.update(len(piece).to_bytes(4, "little") + piece)
+    return digest.hexdigest()
+
+
+def check_new(name: str, *, force: bool = False, home: Path | None = None) -> None:
+    """Raises ``OptionError`` unless ``name`` may be built."""
+    if not _NAME.fullmatch(name):
+        raise OptionError(f"`{name}` is no name for a store: give letters, digits, and . _ - after the first")
+    if not force and (stores_home(home) / name).exists():
+        raise OptionError(f"`{name}` is a store already: give another name, or --force to replace it")
+
+
+def build(
+    name: str,
+    corpus: Corpus,
+    text: Text,
+    *,
+    model: str,
+    force: bool = False,
+    progress: Progress | None = None,
+    home: Path | None = None,
+) -> StoreInfo:
+    """Write a store, whole or not at all. ``model`` is what people call the model that ``text`` belongs to.
+
+    ``progress(what, done, total)`` is told about the sorting.
+    Raises ``OptionError`` for a name that is taken or impossible and for too large a corpus, ``CapacityError`` for a
+    full disk.
+    """
+    check_new(name, force=force, home=home)
+    n_rows = len(corpus.tokens)
+    if n_rows > _MOST_ROWS:
+        raise OptionError(f"the files have {n_rows} tokens, a store at most {_MOST_ROWS}: give fewer of them")
+    n_documents = int(np.count_nonzero(corpus.tokens == SEPARATOR))
+    info = StoreInfo(
+        name=name,
+        model=model,
+        tokenizer=tokenizer_hash(text),
+        vocab_size=text.vocab_size,
+        n_tokens=n_rows - n_documents,
+        n_documents=n_documents,
+        sources=corpus.sources,
+    )
+    folder = stores_home(home) / name
+    with atomic_folder(folder, needed_bytes=2 * corpus.tokens.nbytes) as place:
+        for file, array in arrays(corpus.tokens, text.vocab_size, progress=progress).items():
+            _save(place / f"{file}.npy", array)
+        meta = {key: value for key, value in asdict(info).items() if key != "name"}  # the folder has it
+        (place / _META).write_text(json.dumps(meta, indent=1), encoding="utf-8")
+    return info
+
+
+def arrays(tokens: I32, vocab_size: int, *, progress: Progress | None = None) -> dict[str, I32]:
+    """What a ``Store`` of ``tokens`` holds, by name."""
+    n_each = np.bincount(tokens[tokens != SEPARATOR], minlength=vocab_size)
+    n_documents = len(tokens) - int(n_each.sum())
+    starts = np.concatenate(([n_documents], n_documents + np.cumsum(n_each))).astype(np.int32)
+    return {"tokens": tokens, "suffixes": suffix_array(tokens, progress=progress), "starts": starts}
+
+
+def suffix_array(tokens: I32, *, progress: Progress | None = None) -> I32:
+    """(N,) int32: where the suffixes of ``tokens`` start, in lexicographic order.
+
+    ``tokens`` is empty or ends in ``SEPARATOR``. A suffix ends at its first separator; of those that are equal up to
+    there the earlier comes first. Prefix doubling (Manber, Myers 1993) of the suffixes that are not yet alone in their
+    group (Larsson, Sadakane 2007), each round a sort of integers: O(N log^2 N), with as many rounds as the longest
+    repeated passage has doublings.
+    """
+    n = len(tokens)
+    assert n == 0 or tokens[-1] == SEPARATOR, "the last document has no end"
+    ends = tokens == SEPARATOR
+    n_ends = int(np.count_nonzero(ends))
+    # Ranks are places in the array: a group has that of its first member. Separators differ from each other.
+    key = np.where(ends, np.cumsum(ends) - 1, tokens.astype(np.int64) + n_ends)
+    order = np.argsort(key)
+    rank = np.empty(n, np.int64)
+    unsorted = _regroup(key[order], order, np.arange(n), rank)
+    length = 1
+    while len(unsorted):
+        if progress is not None:
+            progress("sorting", n - len(unsorted), n)
+        members = order[unsorted]
+        # In a group nobody has met a separator yet, so ``length`` further on there is still a token.
+        key = rank[members] * n + rank[members + length]
+        by_key = np.argsort(key)
+        order[unsorted] = members[by_key]
+        unsorted = _regroup(key[by_key], order[unsorted], unsorted, rank)
+        length *= 2
+    if progress is not None:
+        progress("sorting", n, n)
+    return order.astype(np.int32)
+
+
+def _regroup(
+    key: npt.NDArray[np.int64],
+    members: npt.NDArray[np.int64],
+    places: npt.NDArray[np.int64],
+    rank: npt.NDArray[np.int64],
+) -> npt.NDArray[np.int64]:
+    """Rank the ``members`` at ``places``, sorted by ``key``; the places of those that share their key with others."""
+    starts = np.ones(len(key), bool)
+    starts[1:] = key[1:] != key[:-1]
+    rank[members] = places[starts][np.cumsum(starts) - 1]
+    alone = starts & np.append(starts[1:], True)
+    shared: npt.NDArray[np.int64] = places[~alone]
+    return shared
+
+
+def load(name: str, *, home: Path | None = None) -> Store:
+    """Map a store into memory. Raises ``OptionError`` for one that is not here, damaged, or of another version."""
+    folder = stores_home(home) / name
+    if not _NAME.fullmatch(name) or not folder.is_dir():
+        raise OptionError(f"`{name}` is no store here: {choices(home)}")
+    info = _info(folder)
+    found = {}
+    n_rows = info.n_tokens + info.n_documents
+    for file, size in zip(_ARRAYS, (n_rows, n_rows, info.vocab_size + 1), strict=True):
+        try:
+            array = np.load(folder / f"{file}.npy", mmap_mode="r").view(np.ndarray)
+        except (OSError, ValueError, EOFError) as error:
+            raise _damaged(folder, str(error)) from error
+        if array.shape != (size,) or array.dtype != np.int32:
+            raise _damaged(folder, f"{file} are {array.dtype} {array.shape}, not int32 {(size,)}")
+        found[file] = array
+    return Store(info, **found)
+
+
+def check_vocabulary(store: Store, text: Text) -> None:
+    """Raises ``VocabularyError`` where the ids of ``store`` mean other pieces than those of ``text``."""
+    own = tokenizer_hash(text)
+    if store.info.tokenizer != own:
+        name, model = store.info.name, store.info.model
+        raise VocabularyError(
+            f"store `{name}` has the tokens of `{model}` (vocabulary {store.info.tokenizer[:8]}), but "
+            f"`{text.path.name}` has others ({own[:8]}): build one for it with {HOW_TO_BUILD}"
+        )
+
+
+def choices(home: Path | None = None) -> str:
+    """What a user can do who named no store, or one that is not here."""
+    names = ", ".join(store.name for store in local_stores(home))
+    return (
+        f"give one of {names}, or " if names else ""
+    ) + "build one with `wager store build NAME --model MODEL FILES`"
+
+
+def local_stores(home: Path | None = None) -> list[LocalStore]:
+    """Every store folder below WAGER_HOME, by name."""
+    root = stores_home(home)
+    found = []
+    for path in sorted(root.iterdir()) if root.is_dir() else []:
+        if path.is_dir() and not is_partial(path):
+            n_bytes = sum(f.stat().st_size for f in path.iterdir() if f.is_file())
+            try:
+                found.append(LocalStore(path.name, path, n_bytes, _info(path), None))
+            except OptionError as error:
+                found.append(LocalStore(path.name, path, n_bytes, None, str(error)))
+    return found
+
+
+def remove(name: str, *, home: Path | None = None) -> None:
+    """Delete a store, damaged ones too; who has it mapped keeps it. Raises ``OptionError`` for one that is not here."""
+    if name not in [store.name for store in local_stores(home)]:
+        raise OptionError(f"`{name}` is no store here: {choices(home)}")
+    folder = stores_home(home) / name
+    doomed = folder.with_name(f".{name}.0.removed.partial")  # the name of a left-over: swept should we be stopped here
+    folder.rename(doomed)
+    shutil.rmtree(doomed)
+
+
+def _info(folder: Path) -> StoreInfo:
+    try:
+        meta: dict[str, Any] = json.loads((folder / _META).read_text("utf-8"))
+        version, sources = meta["version"], tuple(Source(**source) for source in meta.pop("sources"))
+        info = StoreInfo(**meta, name=folder.name, sources=sources) if version == FORMAT else None
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise _damaged(folder, f"{_META}: {error}") from error
+    if info is None:
+        raise _damaged(folder, f"version {version}, this is {FORMAT}")
+    return info
+
+
+def _damaged(folder: Path, reason: str) -> OptionError:
+    return OptionError(f"store `{folder.name}` cannot be read ({reason}): build it again with --force, or remove it")
+
+
+def _save(path: Path, array: I32) -> None:
+    """An .npy file. numpy itself would not say why a write fails: its errors have no errno."""
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
+        file.write(np.ascontiguousarray(array).data)
