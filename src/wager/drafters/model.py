@@ -99,6 +99,9 @@ class ModelDrafter:
             for seq, limit in zip(seqs, limits, strict=True)
             if min(limit.depth, limit.n_nodes) > 0
         }
+        for seq_id, state in self._states.items():
+            if seq_id not in asked:
+                self._drop_forks(state)  # what they hold tells what was drawn, and forms depend on what is free
         states = self._catch_up([seq for seq in seqs if seq.id in asked], asked)
         self._grow(list(states.values()))
         return [self._draft(states[seq.id]) if seq.id in states else EMPTY for seq in seqs]
@@ -115,9 +118,7 @@ class ModelDrafter:
     def forget(self, seq_id: int) -> None:
         state = self._states.pop(seq_id, None)
         if state is not None:
-            for branch in state.branches[1:]:
-                assert branch.fork is not None
-                self._pool.drop(branch.fork)
+            self._drop_forks(state)
             self._pool.close(seq_id)
 
     def redrawn(self, drawing: Drawing) -> ModelDrafter:
@@ -133,6 +134,12 @@ class ModelDrafter:
     def check(self) -> None:
         """Raise AssertionError unless the block bookkeeping is whole."""
         self._pool.check([b.fork for s in self._states.values() for b in s.branches if b.fork is not None])
+
+    def _drop_forks(self, state: _State) -> None:
+        for branch in state.branches[1:]:
+            assert branch.fork is not None
+            self._pool.drop(branch.fork)
+        del state.branches[1:]
 
     # -- before anything is drawn ----------------------------------------------------------------------------------
 
