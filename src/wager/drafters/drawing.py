@@ -102,7 +102,8 @@ def law_of(x: Scores, temperature: float, n_ids: int) -> Law:
     assert x[best] > -np.inf, "the scores hold NaN, or nothing to draw"
     if temperature == 0:
         return Law(np.array([best], np.int64), np.ones(1))
-    ids = np.sort(top_indices(x, n_ids))
+    alive = np.flatnonzero(x > -np.inf)
+    ids = alive if len(alive) <= n_ids else np.sort(top_indices(x, n_ids))
     weights = np.exp(np.subtract(x[ids], x[best], dtype=np.float64))
     kept = weights > 0
     weights = weights[kept]
