@@ -52,23 +52,26 @@ def read_corpus(paths: ListLike[Path], text: Text, *, progress: Progress | None 
     Raises ``OptionError`` for a file or line that cannot be read, and where there is no token in all of them.
     """
     total = sum(_size(path) for path in paths)
+    tell = progress or _silent
+    tell("tokenising", 0, total)
     arrays: list[I32] = []
     sources: list[Source] = []
     base = 0
     for path in paths:
         data = _read(path)
+        done = base
         for where, document, end in _documents(path, data):
-            done = base
             ids: list[I32] = []
             for piece in _parts(where, document, text):
                 ids.append(np.asarray(_encode(where, piece, text), np.int32))
                 done += len(piece.encode(errors="replace"))
-                _tell(progress, min(done, base + end), total)
+                tell("tokenising", min(done, base + end), total)
+            done = base + end
             if any(map(len, ids)):
                 arrays += [*ids, np.array([SEPARATOR], np.int32)]
         base += len(data)
         sources.append(Source(str(path), len(data), hashlib.sha256(data).hexdigest()))
-    _tell(progress, total, total)
+    tell("tokenising", total, total)
     if not arrays:
         raise OptionError(f"`{', '.join(map(str, paths))}` has no text: give files with some")
     return Corpus(np.concatenate(arrays), tuple(sources))
@@ -207,6 +210,5 @@ def _decoded(path: Path, data: bytes) -> str:
         ) from error
 
 
-def _tell(progress: Progress | None, done: int, total: int) -> None:
-    if progress is not None:
-        progress("tokenising", done, total)
+def _silent(what: str, done: int, total: int) -> None:
+    pass

@@ -148,6 +148,8 @@ def suffix_array(tokens: I32, *, progress: Progress | None = None) -> I32:
     repeated passage has doublings.
     """
     n = len(tokens)
+    tell = progress or _silent
+    tell("sorting", 0, n)
     assert n == 0 or tokens[-1] == SEPARATOR, "the last document has no end"
     ends = tokens == SEPARATOR
     n_ends = int(np.count_nonzero(ends))
@@ -158,8 +160,7 @@ def suffix_array(tokens: I32, *, progress: Progress | None = None) -> I32:
     unsorted = _regroup(key[order], order, np.arange(n), rank)
     length = 1
     while len(unsorted):
-        if progress is not None:
-            progress("sorting", n - len(unsorted), n)
+        tell("sorting", n - len(unsorted), n)
         members = order[unsorted]
         # In a group nobody has met a separator yet, so ``length`` further on there is still a token.
         key = rank[members] * n + rank[members + length]
@@ -167,8 +168,7 @@ def suffix_array(tokens: I32, *, progress: Progress | None = None) -> I32:
         order[unsorted] = members[by_key]
         unsorted = _regroup(key[by_key], order[unsorted], unsorted, rank)
         length *= 2
-    if progress is not None:
-        progress("sorting", n, n)
+    tell("sorting", n, n)
     return order.astype(np.int32)
 
 
@@ -220,9 +220,7 @@ def check_vocabulary(store: Store, text: Text) -> None:
 def choices(home: Path | None = None) -> str:
     """What a user can do who named no store, or one that is not here."""
     names = ", ".join(store.name for store in local_stores(home))
-    return (
-        f"give one of {names}, or " if names else ""
-    ) + "build one with `wager store build NAME --model MODEL FILES`"
+    return f"give one of {names}, or build one with {HOW_TO_BUILD}" if names else f"build one with {HOW_TO_BUILD}"
 
 
 def local_stores(home: Path | None = None) -> list[LocalStore]:
@@ -270,3 +268,7 @@ def _save(path: Path, array: I32) -> None:
     with path.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
         file.write(np.ascontiguousarray(array).data)
+
+
+def _silent(what: str, done: int, total: int) -> None:
+    pass

@@ -1,0 +1,101 @@
+"""`wager store` on a tiny model: build, list, draft from it, remove; and what is said when that cannot be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from wager import stores
+
+Wager = Callable[..., Any]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    (tmp_path / "a.txt").write_text("the quick brown fox jumps over the lazy dog\n", "utf-8")
+    line = {"prompt": "the sea", "response": "and the sun"}
+    (tmp_path / "b.jsonl").write_text(json.dumps(line) + "\n", "utf-8")
+    return [str(tmp_path / "a.txt"), str(tmp_path / "b.jsonl")]
+
+
+def test_built_listed_and_removed(wager: Wager, tiny_llama: Path, files: list[str]) -> None:
+    assert "none yet: `wager store build" in wager("store", "list").out
+    built = wager("store", "build", "mine", "-m", str(tiny_llama), *files)
+    assert (built.code, built.out) == (0, f"{stores.stores_home() / 'mine'}\n")
+    store = stores.load("mine")
+    for part in ("tokenising …", "in 2 documents", f"{store.info.n_tokens} tokens", "--drafter retrieval:mine"):
+        assert part in built.err
+    shown = wager("store", "list").out
+    for part in (str(stores.stores_home()), "mine", f"{store.info.n_tokens} tokens, 2 documents", str(tiny_llama)):
+        assert part in shown
+    found = json.loads(wager("store", "list", "--json").out)
+    (described,) = found["stores"]
+    assert (described["name"], described["problem"]) == ("mine", None)
+    assert described["n_bytes"] > 4 * len(store.tokens)
+    assert [source["path"] for source in described["info"]["sources"]] == files
+    assert len(described["info"]["sources"][0]["sha256"]) == 64
+    removed = wager("store", "remove", "mine")
+    assert (removed.code, removed.err) == (0, "removed mine\n")
+    assert json.loads(wager("store", "list", "--json").out)["stores"] == []
+
+
+def test_text_is_identical_and_drafts_from_the_store_are_accepted(
+    wager: Wager, tiny_llama: Path, tmp_path: Path
+) -> None:
+    """The store is the model's own answer to another seed and to this one; tokenising it gives most of its tokens."""
+    args = ("run", "the sea and the sun", "-m", str(tiny_llama), "-t", "0.8", "-n", "80", "--json")
+    lines = [
+        {"prompt": "the sea and the sun", "response": json.loads(wager(*args, "--seed", s).out)["text"]} for s in "34"
+    ]
+    (tmp_path / "own.jsonl").write_text("\n".join(map(json.dumps, lines)), "utf-8")
+    assert wager("store", "build", "own", "-m", str(tiny_llama), str(tmp_path / "own.jsonl")).code == 0
+    more = ("--seed", "3", "--compare", "--drafter", "retrieval:own", "--num-draft-tokens", "4")
+    result = wager(*args, *more)
+    assert result.code == 0, result.err
+    found = json.loads(result.out)
+    assert found["identical"]
+    assert found["speculative"]["stats"]["n_accepted"] > 0
+
+
+def test_a_damaged_store_is_listed_as_one(wager: Wager, tiny_llama: Path, files: list[str]) -> None:
+    assert wager("store", "build", "mine", "-m", str(tiny_llama), *files).code == 0
+    (stores.stores_home() / "mine" / "meta.json").unlink()
+    assert "cannot be read (meta.json" in wager("store", "list").out
+    (described,) = json.loads(wager("store", "list", "--json").out)["stores"]
+    assert described["info"] is None
+    assert "build it again with --force" in described["problem"]
+
+
+def test_mistakes_are_one_line_and_leave_nothing(wager: Wager, tiny_llama: Path, files: list[str]) -> None:
+    build = ("store", "build", "mine", "-m", str(tiny_llama))
+    for args, said in (
+        (("store", "build", "a/b", "-m", "nothing/here", *files), "`a/b` is no name for a store"),
+        ((*build, *files, "nothere.txt"), "`nothere.txt` cannot be read"),
+        (("store", "remove", "mine"), "`mine` is no store here: build one"),
+        (("run", "x", "-m", str(tiny_llama), "--drafter", "retrieval"), "needs a store (retrieval:NAME): build one"),
+    ):
+        result = wager(*args)
+        assert (result.code, result.out) == (2, ""), args
+        assert said in result.err
+        assert result.err.splitlines()[-1].startswith("error: ")
+    assert stores.local_stores() == []
+    assert wager(*build, *files).code == 0
+    assert "`mine` is a store already" in wager(*build, *files).err
+    assert wager(*build, "--force", files[0]).code == 0
+    assert stores.load("mine").info.n_documents == 1
+
+
+def test_ctrl_c_leaves_nothing(
+    wager: Wager, tiny_llama: Path, files: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(stores, "suffix_array", stop)
+    result = wager("store", "build", "mine", "-m", str(tiny_llama), *files)
+    assert (result.code, result.out) == (130, "")
+    assert list(stores.stores_home().iterdir()) == []

@@ -1,0 +1,29 @@
+"""Stores in memory, from lists of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from wager.corpus import SEPARATOR
+from wager.stores import Store, StoreInfo, arrays
+
+Documents = Sequence[Sequence[int]]
+
+
+def tokens_of(documents: Documents) -> np.ndarray:
+    return np.array([token for document in documents for token in (*document, SEPARATOR)], np.int32)
+
+
+def store_of(documents: Documents, vocab_size: int) -> Store:
+    info = StoreInfo(
+        name="test",
+        model="none",
+        tokenizer="none",
+        vocab_size=vocab_size,
+        n_tokens=sum(map(len, documents)),
+        n_documents=len(documents),
+        sources=(),
+    )
+    return Store(info, **arrays(tokens_of(documents), vocab_size))
