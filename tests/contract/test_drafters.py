@@ -17,9 +17,13 @@ from wager.testing import check_draft, check_drafter
 from wager.types import Draft, Law, Limits, chain
 
 
-@pytest.mark.parametrize("vocab_size", [2, 50])
-def test_contract(vocab_size: int) -> None:
-    check_drafter(lambda: make_drafter("lookup", None), vocab_size=vocab_size)
+LEARNS = {"lookup": False, "cacheback": True, "cacheback:2,2": True}
+
+
+@pytest.mark.parametrize("vocab_size", [1, 2, 50])
+@pytest.mark.parametrize("spec", LEARNS)
+def test_contract(spec: str, vocab_size: int) -> None:
+    check_drafter(lambda: make_drafter(spec, None), vocab_size=vocab_size, learns=LEARNS[spec])
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ DRAFTERS: dict[str, str] = {
     "lookup": "wager.drafters.lookup:make",
     "model": "wager.drafters.model:make",
     "copy": "wager.drafters.copy:make",
+    "cacheback": "wager.drafters.cacheback:make",
     "retrieval": "wager.drafters.retrieval:make",
 }
 
