@@ -134,7 +134,7 @@ def test_progress_grows_to_the_end(tmp_path: Path) -> None:
     assert seen[-1][1] == total
     first = files[0].stat().st_size
     assert len({done for _, done, _ in seen if done < first}) > 3, "within a long document"
-    assert len({done for _, done, _ in seen if done > first}) == 9, "line by line"
+    assert len({done for _, done, _ in seen if done > first}) >= 9, "line by line"
 
 
 @pytest.mark.parametrize(
