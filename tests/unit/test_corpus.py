@@ -17,7 +17,7 @@ from wager.text import Text
 
 
 class Letters:
-    """A token a letter; refuses texts of more than ``most`` letters, as tokenizers do."""
+    """A token a letter, none for a tab; refuses texts of more than ``most`` letters, as tokenizers do."""
 
     def __init__(self, *, template: bool = True, most: int = 10**9) -> None:
         self.has_chat_template, self._most = template, most
@@ -26,7 +26,7 @@ class Letters:
         assert not add_special
         if len(text) > self._most or "\ud800" in text:
             raise PromptError("too long: shorten it")
-        return [ord(letter) for letter in text]
+        return [ord(letter) for letter in text if letter != "\t"]
 
     def render(self, messages: Sequence[Mapping[str, str]]) -> str:
         if not messages or messages[0]["role"] == "tool":
@@ -70,7 +70,7 @@ def test_a_file_is_a_document_and_a_line_of_jsonl_is_one(tmp_path: Path) -> None
     files = [
         write(tmp_path / "a.txt", "one\ntwo"),
         write(tmp_path / "empty.md", ""),
-        write(tmp_path / "b.jsonl", {"text": "three"}, "", {"text": ""}, {"text": "four", "id": 5}),
+        write(tmp_path / "b.jsonl", {"text": "three"}, "", {"text": ""}, {"text": "\t"}, {"text": "four", "id": 5}),
         write(tmp_path / "c.py", "\ufefffive"),
     ]
     corpus = read_corpus(files, Letters())
@@ -124,7 +124,8 @@ def test_long_texts_are_read_in_pieces_the_tokenizer_can_read(tmp_path: Path) ->
 
 
 def test_progress_grows_to_the_end(tmp_path: Path) -> None:
-    files = [write(tmp_path / "a.txt", "é words " * 900), write(tmp_path / "b.jsonl", *[{"text": "ü" * 30}] * 9)]
+    line = {"text": "ü" * 30, "id": "x" * 500}
+    files = [write(tmp_path / "a.txt", "é words " * 900), write(tmp_path / "b.jsonl", *[line] * 9)]
     seen: list[tuple[str, int, int]] = []
     read_corpus(files, Letters(), progress=lambda *what: seen.append(what))
     total = sum(file.stat().st_size for file in files)
@@ -135,6 +136,7 @@ def test_progress_grows_to_the_end(tmp_path: Path) -> None:
     first = files[0].stat().st_size
     assert len({done for _, done, _ in seen if done < first}) > 3, "within a long document"
     assert len({done for _, done, _ in seen if done > first}) >= 9, "line by line"
+    assert seen[-2][1] > total - len(json.dumps(line)), "bytes that are no text count too"
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,13 @@ def test_samples_are_spread_over_all_places() -> None:
     assert paths(propose(retrieval, [0, 1], Limits(4, 1, 4))) == [(2,), (3,)]
 
 
+def test_of_many_equals_the_lowest_ids_are_taken() -> None:
+    """Sixty children, those above 40 twice: a sort that is not stable would mix the equal ones."""
+    documents = [[0, 1, token] for token in (*range(2, 62), *range(40, 62))]
+    draft = propose(Retrieval(store_of(documents, 62), n_valid_ids=62), [0, 1], Limits(99, 1, 30))
+    assert draft.tokens.tolist() == [*range(40, 62), *range(2, 10)]
+
+
 def test_no_more_places_than_samples_are_read() -> None:
     """Two samples of a hundred places, each followed by another token: a trie of two leaves."""
     documents = [[0, 1, token] for token in range(2, 102)]

@@ -106,6 +106,11 @@ def test_models_of_one_vocabulary_share_a_store(text: Text, tiny_llama: Path) ->
     assert "\n" not in str(error.value)
 
 
+def test_a_vocabulary_is_its_pieces_in_order() -> None:
+    vocabularies = ([b"ab", b"c"], [b"a", b"bc"], [b"c", b"ab"], [b"ab", b"c", b""], [b"abc"])
+    assert len({stores.tokenizer_hash(SimpleNamespace(vocab=pieces)) for pieces in vocabularies}) == 5
+
+
 def test_an_existing_name_needs_force(text: Text) -> None:
     stores.build("mine", CORPUS, text, model="tiny")
     old = stores.load("mine")
