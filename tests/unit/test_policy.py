@@ -263,6 +263,19 @@ def test_values_never_rise_along_a_path() -> None:
         assert all(a >= b for a, b in itertools.pairwise(values))
 
 
+@pytest.mark.parametrize("kind", ["iid", "without_replacement"])
+def test_of_drawn_siblings_the_last_are_cut_first(kind: str) -> None:
+    """Rules that go through children in draw order are wrong where an earlier one was taken out by its rank's luck."""
+    acceptance = Acceptance()
+    tree = Draft(np.array([5, 6, 7], np.int32), np.array([-1, -1, -1], np.int32), kind=kind)
+    for _ in range(50):
+        acceptance.observe("d", 1, tree, Verdict((2,), 0))
+    values = acceptance.values("d", 1, tree)
+    assert values == sorted(values, reverse=True)
+    free = acceptance.values("d", 1, Draft(tree.tokens, tree.parents))
+    assert free[2] > free[0]  # where nothing was drawn the best rank goes first
+
+
 def test_nobody_to_draft_for() -> None:
     world = _World(AVX2, lambda s, d: 0.5)
     assert world.policy.cut([], []) == []

@@ -67,12 +67,19 @@ class Acceptance:
         return out + out[-1:] * (depth - len(out))
 
     def values(self, name: str, seq_id: int, draft: Draft) -> list[float]:
-        """(n,) probability that each node is accepted: the product of the chances on its path."""
+        """(n,) probability that each node is accepted: the product of the chances on its path.
+
+        Of siblings that were drawn none is worth more than an earlier one: the rules want them cut from the end.
+        """
         chances = self._conditional(name, draft)
         shift = self._shift(seq_id)
+        drawn = draft.kind in ("iid", "without_replacement")
+        last: dict[int, float] = {}
         values: list[float] = []
         for chance, parent in zip(chances, draft.parents.tolist(), strict=True):
-            values.append((values[parent] if parent >= 0 else 1.0) * _scaled(chance, shift))
+            value = (values[parent] if parent >= 0 else 1.0) * _scaled(chance, shift)
+            values.append(min(value, last.get(parent, value)) if drawn else value)
+            last[parent] = values[-1]
         return values
 
     def chain_values(self, name: str, seq_id: int, depth: int) -> list[float]:
