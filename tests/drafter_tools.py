@@ -94,4 +94,4 @@ def check_text(make: Callable[[], Drafter]) -> None:
             outcome = run(toy(rows_rule=rule), SAMPLINGS[sampling], drafter=drafter, policy=policy)
             assert outcome.tokens == plain
             n_accepted[sampling] += sum(stats.n_accepted for stats in outcome.stats)
-    assert min(n_accepted.values()) > 15, n_accepted
+    assert min(n_accepted.values()) > 3, n_accepted

@@ -16,8 +16,7 @@ from wager.models.toy import ToyModel
 from wager.testing import check_draft, check_drafter
 from wager.types import Draft, Law, Limits, chain
 
-
-LEARNS = {"lookup": False, "cacheback": True, "cacheback:2,2": True}
+LEARNS = {"lookup": False, "suffix:local": False, "suffix": True, "cacheback": True, "cacheback:2,2": True}
 
 
 @pytest.mark.parametrize("vocab_size", [1, 2, 50])

@@ -15,6 +15,7 @@ DRAFTERS: dict[str, str] = {
     "model": "wager.drafters.model:make",
     "copy": "wager.drafters.copy:make",
     "cacheback": "wager.drafters.cacheback:make",
+    "suffix": "wager.drafters.suffix:make",
     "retrieval": "wager.drafters.retrieval:make",
 }
 

@@ -150,7 +150,7 @@ class Cacheback:
         self._n_fed.pop(seq_id, None)
 
     def seconds(self, n_tokens: int) -> float:
-        return 2e-5 + 1e-6 * n_tokens if n_tokens else 0.0
+        return 2e-5 + 3e-6 * n_tokens if n_tokens else 0.0
 
 
 def _support(row: ListLike[Follower], before: Tokens, n_leader: int) -> int:
