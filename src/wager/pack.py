@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from collections.abc import Sequence as ListLike
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -125,7 +125,7 @@ def first_branch(draft: Draft) -> Draft:
     """The first root-to-leaf path of a draft, as a chain."""
     path = list(paths(draft)[0])
     laws = None if draft.laws is None else tuple(draft.laws[i] for i in path)
-    return Draft(draft.tokens[path], np.arange(-1, len(path) - 1, dtype=np.int32), laws, draft.kind, draft.support)
+    return replace(draft, tokens=draft.tokens[path], parents=np.arange(-1, len(path) - 1, dtype=np.int32), laws=laws)
 
 
 def n_fork_blocks(feed: Feed, draft: Draft, block_size: int) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from wager.types import Draft
@@ -40,7 +42,7 @@ def merged(draft: Draft) -> tuple[Draft, list[int]]:
     node_of = [new[first] for first in context]
     parents = [node_of[parent] if parent >= 0 else -1 for parent in draft.parents[kept].tolist()]
     laws = None if draft.laws is None else tuple(draft.laws[node] for node in kept)
-    return Draft(draft.tokens[kept], np.array(parents, np.int32), laws, draft.kind, draft.support), node_of
+    return replace(draft, tokens=draft.tokens[kept], parents=np.array(parents, np.int32), laws=laws), node_of
 
 
 def depths(draft: Draft) -> list[int]:

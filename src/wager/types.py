@@ -141,9 +141,10 @@ class Draft:
     ``tokens`` (n,) and ``parents`` (n,) int32, parents[i] < i, -1 = child of the last committed token. A chain has
     parents -1, 0, 1, … ``laws`` (n): the law that node i was drawn from, after all options; siblings share one object
     (without replacement: the law before anything was taken out). None where nothing was drawn, or nobody asked.
-    ``support`` says how strong the evidence was (the matched length of a look-up, else 0): policies keep acceptance by
-    it. ``kind`` "iid": siblings are independent draws in draw order, and may hold the same token; the nodes with one
-    path of tokens are then one context (``tree.contexts``). Every other kind has different siblings.
+    ``support`` says how strong the evidence was (the matched length of a look-up, else 0) and ``source`` which of
+    several drafters it came from ("": the only one): policies keep acceptance by both. ``kind`` "iid": siblings are
+    independent draws in draw order, and may hold the same token; the nodes with one path of tokens are then one context
+    (``tree.contexts``). Every other kind has different siblings.
     """
 
     tokens: I32
@@ -151,6 +152,7 @@ class Draft:
     laws: tuple[Law, ...] | None = None
     kind: DraftKind = "deterministic"
     support: int = 0
+    source: str = ""
 
     def __post_init__(self) -> None:
         assert self.laws is None or len(self.laws) == len(self.tokens), "one law a node"

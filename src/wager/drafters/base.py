@@ -23,8 +23,16 @@ DRAFTERS: dict[str, str] = {
 def make_drafter(spec: str, target: Any) -> Drafter:
     """The drafter that ``spec`` names, for the target model that it will draft for (whatever the front door loads).
 
+    ``a+b`` puts drafters from text together (together.py); a plus sign in a path does not, because no drafter's name
+    follows it.
+
     Raises ``OptionError`` for an unknown name or a wrong argument.
     """
+    names = [part.partition(":")[0] for part in spec.split("+")]
+    if len(names) > 1 and all(name in DRAFTERS for name in names):
+        from wager.drafters import together
+
+        return together.make(spec, target)
     name, _, argument = spec.partition(":")
     if name not in DRAFTERS:
         raise OptionError(

@@ -93,6 +93,7 @@ class Acceptance:
         """Every node whose parent was reached was tried; those on the path were hit."""
         if len(draft) == 0:
             return
+        name = draft.source or name
         chances = self._conditional(name, draft)
         depths, ranks = places(draft)
         own = self._own.setdefault(seq_id, _Own())
@@ -118,6 +119,7 @@ class Acceptance:
         self._own.pop(seq_id, None)
 
     def _conditional(self, name: str, draft: Draft) -> list[float]:
+        name = draft.source or name
         depths, ranks = places(draft)
         chances = self.chances(name, draft.support, max(depths, default=0))
         return [self._of_rank(name, draft.support, d, r, chances[d - 1]) for d, r in zip(depths, ranks, strict=True)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from collections.abc import Sequence as ListLike
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -88,4 +88,4 @@ def prune(draft: Draft, nodes: ListLike[int]) -> Draft:
     new = np.full(len(draft) + 1, -1, np.int32)  # the last entry is what parent -1 maps to
     new[kept] = np.arange(len(kept), dtype=np.int32)
     laws = None if draft.laws is None else tuple(draft.laws[i] for i in nodes)
-    return Draft(draft.tokens[kept], new[draft.parents[kept]], laws, draft.kind, draft.support)
+    return replace(draft, tokens=draft.tokens[kept], parents=new[draft.parents[kept]], laws=laws)
