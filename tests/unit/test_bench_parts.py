@@ -28,6 +28,12 @@ from wager.types import Limits, Sampling, Sequence
         ("model:/a/b:c", Method("model:/a/b:c", "drafter", drafter="model:/a/b:c", argument="/a/b:c")),
         ("max/model:x:n=3", Method("max/model:x:n=3", "drafter", "max", "model:x", "x", 3)),
         ("auto", Method("auto", "drafter", drafter="auto")),
+        ("lookup+suffix", Method("lookup+suffix", "drafter", drafter="lookup+suffix")),
+        (
+            "lookup+suffix:local:n=2",
+            Method("lookup+suffix:local:n=2", "drafter", drafter="lookup+suffix:local", argument="local", n_draft=2),
+        ),
+        ("copy:int4", Method("copy:int4", "drafter", drafter="copy:int4", argument="int4")),
         ("oracle:copy", Method("oracle:copy", "oracle", argument="copy")),
         ("reference/genai:sdpa", Method("reference/genai:sdpa", "genai", "reference", argument="sdpa")),
         ("llamacpp:m.gguf", Method("llamacpp:m.gguf", "llamacpp", argument="m.gguf")),
@@ -41,6 +47,7 @@ def test_methods_by_name(text: str, method: Method) -> None:
     ("text", "said"),
     [
         ("plane", "`plane` is no method"),
+        ("lookup+plane", "is no method"),
         ("turbo/plain", "`turbo/plain` is no method"),
         ("plain:x", "`plain:x` has the argument `x`"),
         ("plain:n=3", "takes no draft length"),
