@@ -36,7 +36,8 @@ def make_drafter(spec: str, target: Any) -> Drafter:
     name, _, argument = spec.partition(":")
     if name not in DRAFTERS:
         raise OptionError(
-            f"`drafter` is {spec!r}: give one of {', '.join(DRAFTERS)} (with what they need: model:PATH, copy:int4)"
+            f"`drafter` is {spec!r}: give one of {', '.join(DRAFTERS)} (with what they need: model:PATH, copy:int4, "
+            "retrieval:STORE)"
         )
     module, _, function = DRAFTERS[name].partition(":")
     make: Callable[[str, Any], Drafter] = getattr(import_module(module), function)
