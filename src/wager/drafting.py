@@ -10,7 +10,7 @@ from wager.policies import Fixed
 from wager.verify import RuleInfo
 
 DEFAULT_DEPTH = 4  # of a tree, where nobody says
-_TREES = ("model", "copy")  # drafters that draft them
+_ONE_PATH = ("none", "auto", "lookup")  # drafters that draft no trees
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,16 @@ def check_drafting(drafter: str, num_draft_tokens: int | None, tree: Tree) -> No
             raise OptionError(f"`tree_{name}` is {value}: give at least {least}")
         if value > least and tree.width == 1:
             raise OptionError(f"`tree_{name}` is {value} but `tree_width` is 1: give a width of at least 2")
-    if tree.width > 1 and drafter.partition(":")[0] not in _TREES:
+    if tree.width > 1:
+        check_drafts_trees(drafter, "tree_width", str(tree.width))
+
+
+def check_drafts_trees(drafter: str, option: str, value: str) -> None:
+    """Raises ``OptionError`` where an option asks for a tree of a drafter that has none."""
+    if drafter in _ONE_PATH:
         raise OptionError(
-            f"`tree_width` is {tree.width} but `drafter` is {drafter!r}: trees need a model, as in model:PATH"
+            f"`{option}` is {value} but `drafter` is {drafter!r}, which drafts single paths: name another one, as in "
+            "model:PATH"
         )
 
 

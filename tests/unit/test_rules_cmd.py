@@ -13,6 +13,7 @@ from wager import LLM
 from wager.bench.rules_measure import Tally, measuring, output_law
 from wager.bench.rules_plan import PLAIN, Setting, chosen_rules, drawing_of, settings, whole_numbers
 from wager.bench.rules_report import markdown
+from wager.bench.rules_run import drafter_spec
 from wager.bench.rules_summary import mismatches, ratio_of_sums, summarise
 from wager.drafters.lookup import Lookup
 from wager.drafting import Tree, drawing_for
@@ -130,6 +131,12 @@ def test_every_rule_is_planned_with_what_it_allows():
     assert planned(ks="2")[1] == [s for s in planned(ks="2")[1] if "verifies a single path" in s] != []
     with pytest.raises(OptionError, match="single path"):
         planned("standard", ks="2", strict=True)
+
+
+def test_a_draft_is_a_drafter_or_a_model():
+    known = ["copy:int4", "model:x/y", "lookup", "lookup+model:z"]
+    assert [drafter_spec(draft) for draft in known] == known
+    assert [drafter_spec(draft) for draft in ("x/y", "a+b/c:d")] == ["model:x/y", "model:a+b/c:d"]
 
 
 def test_rules_are_named_once_and_as_a_user_types_them():
@@ -298,7 +305,7 @@ def test_identity_cannot_be_required_of_a_rule_that_does_not_promise_it(tiny_lla
         ({"tree_trunk": 1}, "`tree_width` is 1"),
         ({"drafter": "B", "tree_levels": 2}, "`tree_width` is 1"),
         ({"drafter": "B", "tree_width": 2, "tree_trunk": -1}, "`tree_trunk` is -1"),
-        ({"tree_width": 2}, "trees need a model"),
+        ({"tree_width": 2}, "which drafts single paths"),
     ],
 )
 def test_what_does_not_fit_together_is_refused(tiny_llama, options, match):

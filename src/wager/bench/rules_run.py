@@ -24,8 +24,9 @@ _WARM_UP_TOKENS = 8
 
 
 def drafter_spec(draft: str) -> str:
-    """A drafter's spec as it is; a bare path or name is a draft model."""
-    return draft if draft.partition(":")[0] in DRAFTERS else f"model:{draft}"
+    """A drafter's spec as it is (several joined by plus signs too); a bare path or name is a draft model."""
+    names = [part.partition(":")[0] for part in draft.split("+")]
+    return draft if all(name in DRAFTERS for name in names) else f"model:{draft}"
 
 
 class Drafters:
@@ -34,7 +35,6 @@ class Drafters:
     def __init__(self, llm: LLM, draft: str) -> None:
         self._llm, self._spec = llm, drafter_spec(draft)
         self._first = self._make(Drawing())
-        self.is_model = isinstance(self._first, ModelDrafter)
 
     def __call__(self, drawing: Drawing) -> Drafter:
         if isinstance(self._first, ModelDrafter):

@@ -15,7 +15,7 @@ from wager.bench.rules_run import Drafters, RulesMeasurement
 from wager.bench.run import Progress
 from wager.bench.setup import circumstances, encode
 from wager.bench.suite import choose, load_suite, sha256, suite_path
-from wager.drafting import spelled
+from wager.drafting import check_drafts_trees, spelled
 from wager.errors import OptionError
 from wager.llm import LLM
 from wager.types import JSON, Drafter, Sampling
@@ -47,6 +47,8 @@ def opened(options: Options, *, say: Callable[[str], None], progress: Progress) 
     """Everything loaded and open, and closed again at the end."""
     rules = chosen_rules(options.rules)
     ks, depths = whole_numbers("k", options.k), whole_numbers("depth", options.depth)
+    if ks[-1] > 1:
+        check_drafts_trees(options.draft, "--k", options.k)
     temperatures = list(dict.fromkeys(options.temperature))
     for temperature in temperatures:
         Sampling(temperature=temperature, max_tokens=options.max_tokens, seed=options.seed)  # refuses what is none
@@ -82,8 +84,6 @@ def _settings(
     def drafter_for(rule: RuleInfo) -> Drafter:
         return drafters(drawing_of(Setting(spelled(rule), 1, 1)))
 
-    if not drafters.is_model and ks != [1]:
-        raise OptionError(f"`--k` is `{options.k}` but `{options.draft}` drafts single paths: give --k 1")
     return settings(rules, ks, depths, options.trunk, drafter_for=drafter_for, strict=bool(options.rules), say=say)
 
 

@@ -20,7 +20,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @app.command()
 def rules(
     target: Annotated[str, typer.Option(help="Name, OpenVINO folder, or .gguf file.")] = o.DEFAULT_MODEL,
-    draft: Annotated[str, typer.Option(help="A drafter (copy:int4, lookup), or the draft model.")] = "copy:int4",
+    draft: Annotated[str, typer.Option(help="A drafter (copy:int4, lookup, …), or the draft model.")] = "copy:int4",
     prompts: Annotated[
         str, typer.Option(help="A shipped suite by name, or JSON lines with prompt or turns.")
     ] = "mixed",
