@@ -54,3 +54,13 @@ def test_every_number_of_the_comparison_of_rules_is_defined() -> None:
     text = (ROOT / "docs" / "numbers.md").read_text(encoding="utf-8")
     for name in Line.__dataclass_fields__.keys() - {"rule", "temperature", "drafts", "n_prompts"}:
         assert f"`{name}`" in text, f"docs/numbers.md does not define {name}"
+
+
+def test_the_rule_written_in_the_document_is_proved_there() -> None:
+    """And one with its residual drawn from p is not."""
+    text = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
+    [source] = [code for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "check_rule" in code]
+    exec(source, {})
+    assert "positive(here.p - here.q)" in source
+    with pytest.raises(AssertionError, match="rule 'mine'"):
+        exec(source.replace("positive(here.p - here.q)", "here.p"), {})
