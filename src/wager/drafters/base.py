@@ -16,6 +16,7 @@ DRAFTERS: dict[str, str] = {
     "copy": "wager.drafters.copy:make",
     "cacheback": "wager.drafters.cacheback:make",
     "suffix": "wager.drafters.suffix:make",
+    "recycling": "wager.drafters.recycling:make",
     "retrieval": "wager.drafters.retrieval:make",
 }
 
