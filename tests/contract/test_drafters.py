@@ -16,7 +16,15 @@ from wager.models.toy import ToyModel
 from wager.testing import check_draft, check_drafter
 from wager.types import Draft, Law, Limits, chain
 
-LEARNS = {"lookup": False, "suffix:local": False, "suffix": True, "cacheback": True, "cacheback:2,2": True}
+LEARNS = {
+    "lookup": False,
+    "suffix:local": False,
+    "suffix": True,
+    "cacheback": True,
+    "cacheback:2,2": True,
+    "recycling": True,
+    "lookahead": True,
+}
 
 
 @pytest.mark.parametrize("vocab_size", [1, 2, 50])

@@ -17,6 +17,7 @@ DRAFTERS: dict[str, str] = {
     "cacheback": "wager.drafters.cacheback:make",
     "suffix": "wager.drafters.suffix:make",
     "recycling": "wager.drafters.recycling:make",
+    "lookahead": "wager.drafters.lookahead:make",
     "retrieval": "wager.drafters.retrieval:make",
 }
 

@@ -16,11 +16,11 @@ from wager.types import EMPTY, Draft, DraftKind, Limits, Seen, Sequence, Verdict
 
 Tokens = tuple[int, ...]
 
-_N_BEFORE = 8  # tokens before a leader that are kept, to see how much of the context agrees
+N_BEFORE = 8  # tokens before a leader that are kept with what followed, to see how much of the context agrees
 
 
 class Follower(NamedTuple):
-    """What followed a leader, how often since it came into the row, and what was before the leader the last time."""
+    """What followed a leader, how often in these very words, and what was before the leader the last time."""
 
     tokens: Tokens
     times: int = 1
@@ -31,7 +31,7 @@ class FollowerTable:
     """Leader -> followers, the newest first. The rows updated least recently make room for new ones; so in a row.
 
     At most ``n_rows`` rows of ``n_followers``. Asking does not count as use. Of two followers one of which begins with
-    the other, only the longer one is kept: they say the same.
+    the other, only the longer one is kept: one is the other still growing.
     """
 
     def __init__(self, *, n_rows: int, n_followers: int) -> None:
@@ -60,7 +60,7 @@ class FollowerTable:
         for i, old in enumerate(row):
             if old.tokens[: len(tokens)] == tokens[: len(old.tokens)]:
                 del row[i]
-                new = Follower(max(old.tokens, tokens, key=len), old.times + 1, before)
+                new = Follower(max(old.tokens, tokens, key=len), old.times + (len(tokens) == len(old.tokens)), before)
                 break
         row.insert(0, new)
         del row[self._n_followers :]
@@ -102,7 +102,7 @@ class Cacheback:
     def propose(self, seqs: ListLike[Sequence], limits: ListLike[Limits]) -> list[Draft]:
         for seq in seqs:
             self._feed(seq)
-        n_recent = self._n_leader + _N_BEFORE
+        n_recent = self._n_leader + N_BEFORE
         return [self._draft(tuple(seq.tokens[-n_recent:]), limit) for seq, limit in zip(seqs, limits, strict=True)]
 
     def _feed(self, seq: Sequence) -> None:
@@ -112,7 +112,7 @@ class Cacheback:
         window = self._n_leader + self._n_follower
         for stop in range(max(n_before + 1, window), len(tokens) + 1):
             start, middle = stop - window, stop - self._n_follower
-            before = tuple(tokens[max(0, start - _N_BEFORE) : start])
+            before = tuple(tokens[max(0, start - N_BEFORE) : start])
             self.table.update(tuple(tokens[start:middle]), tuple(tokens[middle:stop]), before)
         self._n_fed[seq.id] = len(tokens)
 
@@ -130,7 +130,7 @@ class Cacheback:
                 if node is not None and node not in queued:
                     queued.add(node)
                     waiting.append((node, (last + follower)[-self._n_leader :]))
-        return growing.draft(_support(self.table.get(leader), before, self._n_leader))
+        return growing.draft(strength(self.table.get(leader), before, self._n_leader))
 
     def _followers(self, leader: Tokens) -> ListLike[Tokens]:
         row = self.table.get(leader)
@@ -153,7 +153,7 @@ class Cacheback:
         return 2e-5 + 3e-6 * n_tokens if n_tokens else 0.0
 
 
-def _support(row: ListLike[Follower], before: Tokens, n_leader: int) -> int:
+def strength(row: ListLike[Follower], before: Tokens, n_leader: int) -> int:
     """Strength of a row's newest follower where the context before the leader is ``before``; 1 without a row."""
     if not row:
         return 1
