@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -224,6 +225,17 @@ def test_mistakes_get_one_line_and_exit_code_2(rules: Rules, args: list[str], ma
     assert (result.code, result.out) == (2, "")
     assert match in result.err.splitlines()[-1]
     assert result.err.splitlines()[-1].startswith("error: ")
+
+
+def test_what_looking_takes_is_in_no_time(rules: Rules, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be 17 ms a token or more, at 50 ms a round of at most three."""
+    monkeypatch.setattr("wager.bench.rules_measure._look", lambda *given: time.sleep(0.05))
+    assert rules("--rules", "standard", "--k", "1", "--depth", "2", "--json").code == 0
+    [row] = [row for row in runs(rows_of(tmp_path / "out")) if row["rule"] == "standard" and row["prompt_id"] == "a"]
+    n_decoded = row["n_tokens"] - row["n_tokens_first"]
+    assert row["tally"]["own_s"] > 0.05 * row["n_forwards"] * 0.8
+    assert -1e-6 < row["host_s"] < 0.008 * n_decoded
+    assert row["decode_s"] < 0.7 * row["tally"]["own_s"], "it is out of the whole, too"
 
 
 def test_without_matplotlib_a_line_tells_what_to_install(rules: Rules, monkeypatch: pytest.MonkeyPatch) -> None:
