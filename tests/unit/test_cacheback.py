@@ -139,8 +139,24 @@ def test_the_frozen_table_is_asked_where_the_other_one_has_no_row() -> None:
     tree = ask(drafter, [5, 3, 4, 6, 7, 1], Limits(9, 4, 2))
     assert tree_of(tree) == [(50,), (50, 51), (50, 51, 60), (52,)]
     assert tree.support == 1
-    assert ask(drafter, [3], Limits(3, 3)).tokens.tolist() == [4, 6, 7]
+    assert tree_of(ask(drafter, [3], Limits(3, 3, 2))) == [(4,), (4, 6), (4, 6, 7)]
     assert frozen == {(1,): [(50, 51), (52,)], (51,): [(60,)], (3,): [(70,)]}
+
+
+def test_ways_that_meet_are_gone_once() -> None:
+    """Fails, by never ending, if a node is followed on once for every way that leads to it."""
+    frozen = {(1,): [(1,), (1, 1), (1, 1, 1)]}
+    assert ask(Cacheback(frozen=frozen), [1], Limits(60, 50, 1)).tokens.tolist() == [1] * 50
+
+
+def test_an_id_that_is_used_again_brings_all_its_text() -> None:
+    """A shorter text under the same id, and a longer one after the first has ended."""
+    drafter = Cacheback(n_follower=1)
+    ask(drafter, [0, 0, 0], Limits(1, 1))
+    ask(drafter, [1, 2], Limits(1, 1))
+    drafter.forget(0)
+    ask(drafter, [3, 4, 5], Limits(1, 1))
+    assert list(drafter.table.rows) == [(0,), (1,), (3,), (4,)]
 
 
 def test_what_one_request_taught_serves_the_next() -> None:

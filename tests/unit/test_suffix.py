@@ -233,6 +233,12 @@ def test_own_text_comes_first_where_both_say_as_much() -> None:
     assert ask(Suffix(shared=shared), [0, 5, 1], Limits(1, 1)).tokens.tolist() == [9]
 
 
+def test_another_sequence_under_the_same_id_starts_afresh() -> None:
+    drafter = Suffix()
+    ask(drafter, [1, 5, 2, 1], Limits(1, 1))
+    assert ask(drafter, [0, 1, 7, 3, 1], Limits(1, 1)).tokens.tolist() == [7]
+
+
 def test_the_oldest_answers_make_room() -> None:
     shared = FinishedTexts(max_tokens=10)
     for i in range(6):

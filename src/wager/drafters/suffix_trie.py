@@ -16,8 +16,8 @@ from typing import NamedTuple
 class Node:
     """A string: ``depth`` tokens from ``at``, where it occurred last, ``count`` times in all.
 
-    ``children`` by the first token of what follows, most recently seen last; None at a leaf. An edge has no tokens of
-    its own, it reads them in the text at the lower node: two nodes a token at most, however long what is repeated.
+    ``children`` by the first token of what follows, most recently seen last; None or none at a leaf. An edge has no
+    tokens of its own, it reads them in the text at the lower node: two nodes a token at most, whatever is repeated.
     """
 
     __slots__ = ("at", "children", "count", "depth")
@@ -152,11 +152,7 @@ class SuffixTrie:
                 del node.children[below]
                 break
             above, node, key = node, child, below
-        if node is self.root:
-            return
-        if not node.children:
-            node.children = None
-        elif len(node.children) == 1:
+        if node is not self.root and node.children is not None and len(node.children) == 1:
             only = next(iter(node.children.values()))
             if only.count == node.count:  # nothing branches or ends here any more
                 assert above.children is not None
