@@ -12,6 +12,7 @@ import typer.main
 from wager.bench.rules_doc import with_table
 from wager.bench.rules_summary import Line
 from wager.cli import COMMANDS
+from wager.drafters import DRAFTERS
 from wager.record import RunStats
 from wager.verify import LOSSY, RULES
 
@@ -34,6 +35,12 @@ def test_commands_and_options_of_the_readme_exist() -> None:
         assert set(re.findall(r"(--[a-z-]+)", rest)) <= names
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     assert set(re.findall(r"\bmake ([a-z]+)", text)) - {"and"} <= targets
+
+
+def test_every_drafter_is_described() -> None:
+    text = (ROOT / "docs" / "drafters.md").read_text(encoding="utf-8")
+    names = re.findall(r"^\| `([a-z]+)", text, re.MULTILINE)
+    assert set(names) - {"a", "auto"} == set(DRAFTERS), "the table of docs/drafters.md and the registry differ"
 
 
 def test_every_number_is_defined() -> None:

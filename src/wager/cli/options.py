@@ -26,7 +26,8 @@ Model = Annotated[
     _option("--model", "-m", help="Name, OpenVINO folder, or .gguf file.", envvar="WAGER_MODEL", show_default=True),
 ]
 DrafterName = Annotated[
-    str, _option("--drafter", help="none, lookup, model:PATH, copy:int4, or auto.", show_default=True)
+    str,
+    _option("--drafter", help="none, auto, lookup, model:PATH, a+b, … (docs/drafters.md).", show_default=True),
 ]
 DraftModel = Annotated[str | None, _option("--draft-model", help="Draft with this model (as --drafter model:PATH).")]
 Profile = Annotated[
