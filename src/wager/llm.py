@@ -84,12 +84,11 @@ class _Answer:
 class LLM:
     """A model with its engine. Not thread-safe: use it from one thread.
 
-    ``model``: catalog name, OWNER/NAME, IR folder or GGUF file. ``drafter``: none, auto, or one of
-    docs/drafters.md. ``num_draft_tokens``: None lets the cost policy decide each step; n drafts n tokens always. ``rule``: how
-    drafts are verified (docs/rules.md); only walk keeps sampled text independent of them. ``tree_width``: children a
-    node of a model drafter's tree has, at ``tree_levels`` levels after ``tree_trunk`` tokens. ``kv_cache_gb``: memory
-    for K/V (default: eight full contexts, at most a quarter of what is free and 8 GB; a draft model has its own
-    default).
+    ``model``: catalog name, OWNER/NAME, IR folder or GGUF file. ``drafter``: none, auto, or one of docs/drafters.md.
+    ``num_draft_tokens``: None lets the cost policy decide each step; n drafts n tokens always. ``rule``: how drafts are
+    verified (docs/rules.md); only walk keeps sampled text independent of them. ``tree_width``: children a node of a
+    draft tree has, at ``tree_levels`` levels after ``tree_trunk`` tokens. ``kv_cache_gb``: memory for K/V (default:
+    eight full contexts, at most a quarter of what is free and 8 GB; a draft model has its own default).
     ``require_identical``: raise IdentityError where text might depend on how tokens are grouped.
     ``progress(what, done, total)`` is told about long work. Raises WagerError kinds.
     """
