@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from wager.drafters.drawing import Drawing
 from wager.errors import IdentityError, OptionError
 from wager.policies import Fixed
+from wager.types import Drafter
 from wager.verify import RuleInfo
 
 DEFAULT_DEPTH = 4  # of a tree, where nobody says
@@ -26,7 +27,7 @@ class Tree:
         return depth * int(self.width ** max(0, min(self.levels, depth - self.trunk)))
 
 
-def check_drafting(drafter: str, num_draft_tokens: int | None, tree: Tree) -> None:
+def check_drafting(drafter: str | Drafter, num_draft_tokens: int | None, tree: Tree) -> None:
     """Raises ``OptionError`` for what contradicts itself, before anything is loaded."""
     if drafter == "none" and num_draft_tokens:
         raise OptionError(
@@ -41,7 +42,7 @@ def check_drafting(drafter: str, num_draft_tokens: int | None, tree: Tree) -> No
             raise OptionError(f"`tree_{name}` is {value}: give at least {least}")
         if value > least and tree.width == 1:
             raise OptionError(f"`tree_{name}` is {value} but `tree_width` is 1: give a width of at least 2")
-    if tree.width > 1:
+    if tree.width > 1 and isinstance(drafter, str):
         check_drafts_trees(drafter, "tree_width", str(tree.width))
 
 
@@ -81,7 +82,7 @@ def promise(rule: RuleInfo, profile: str, reason: str | None) -> str:
 
 def spelled(rule: RuleInfo) -> str:
     """The rule as a user would type it."""
-    return rule.name if rule.knob is None else f"{rule.name}:{rule.knob:g}"
+    return rule.name if rule.knob is None else f"{rule.name}:{rule.knob!r}"
 
 
 def check_identical(rule: RuleInfo, reason: str | None) -> None:

@@ -19,7 +19,7 @@ from wager.pack import (
     Packed,
     Slots,
     extra_rows,
-    first_branch,
+    leading,
     least_rows,
     n_fork_blocks,
     n_in_place,
@@ -209,11 +209,11 @@ class Engine:
         ]
         proposed = self.drafter.propose(seqs, limits)
         for i, n, draft in zip(asked, rows, self.policy.cut(seqs, proposed), strict=True):
-            # every branch of a tree feeds the pending tokens again: where that is too much, its first branch goes
+            # every branch of a tree feeds the pending tokens again: where that is too much, the last ones stay out
             n_committed = turns[i].n_new + extra_rows(turns[i].seq, turns[i].n_new, 1, rule)
             fits = masks or tree_rows(draft, n_committed) <= n
             assert fits or draft.kind in _FREE, "a sampled draft must be cut by its limits, not by its shape"
-            drafts[i] = draft if fits else first_branch(draft)
+            drafts[i] = draft if fits else leading(draft, n_committed, n)
         return drafts
 
     def _reserve(self, turns: ListLike[Turn], drafts: ListLike[Draft], rounds: list[_Round]) -> None:

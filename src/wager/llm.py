@@ -16,7 +16,7 @@ import numpy as np
 
 from wager.calibrate import calibrate
 from wager.cost import StepCost
-from wager.drafters import make_drafter
+from wager.drafters import check_spec, make_drafter
 from wager.drafters.drawing import Drawing
 from wager.drafting import DEFAULT_DEPTH, Tree, check_drafting, check_identical, drawing_for, fixed, promise, spelled
 from wager.engine import Engine
@@ -31,7 +31,7 @@ from wager.policies import CostDriven, Policy
 from wager.record import RunStats, StepRecord
 from wager.text import StreamedText, Text, read_json
 from wager.types import JSON, Drafter, Event, Finish, Sampling, Sequence, TokenLogprob
-from wager.verify import RuleInfo, check_rule_takes, rule_named
+from wager.verify import RuleInfo, check_rule_takes, check_width, rule_named
 
 Progress = Callable[[str, int, int], None]
 Prompt = str | ListLike[int]
@@ -55,7 +55,10 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class DraftTarget:
-    """What a drafter may know of the model that it drafts for, and how the verification rule wants it to draw."""
+    """What a drafter may know of the model that it drafts for, and how the verification rule wants it to draw.
+
+    ``remember``: what it learns may outlive the process.
+    """
 
     text: Text
     n_valid_ids: int
@@ -64,6 +67,7 @@ class DraftTarget:
     progress: Progress | None
     ir_dir: Path
     drawing: Drawing
+    remember: bool = True
 
 
 @dataclass(slots=True)
@@ -110,7 +114,11 @@ class LLM:
         progress: Progress | None = None,
     ) -> None:
         self._rule = rule_named(rule)
+        check_spec(drafter)
         check_drafting(drafter, num_draft_tokens, Tree(tree_width, tree_trunk, tree_levels))
+        check_width(self._rule, tree_width)
+        if require_identical:
+            check_identical(self._rule, None)
         if kv_cache_gb is not None and not 0 < kv_cache_gb < math.inf:
             raise OptionError(f"`kv_cache_gb` is {kv_cache_gb}: give a positive number")
         self._progress = progress
@@ -148,16 +156,19 @@ class LLM:
         tree_trunk: int = 0,
         tree_levels: int = 1,
         prefix_caching: bool = True,
+        remember: bool = True,
         on_step: Callable[[StepRecord], None] | None = None,
     ) -> Engine:
         """Another engine over this model, for those who drive steps themselves.
 
-        ``drafter``: a name as for LLM, a drafter object (which draws as it was made to), or None. Engines share K/V
-        memory: the one that steps takes it, and what the others had there is read again when they step next.
+        ``drafter``: a name as for LLM, a drafter object (which draws as it was made to), or None. ``remember``: a named
+        drafter may keep what it learns for other processes, and use what they kept. Engines share K/V memory: the one
+        that steps takes it, and what the others had there is read again when they step next.
         """
         info, tree = rule_named(rule) if isinstance(rule, str) else rule, Tree(tree_width, tree_trunk, tree_levels)
+        check_drafting("none" if drafter is None else drafter, num_draft_tokens, tree)
         if isinstance(drafter, str):
-            drafter = self.make_drafter(drafter, drawing_for(info, tree))
+            drafter = self.make_drafter(drafter, drawing_for(info, tree), remember=remember)
         if drafter is not None:
             check_rule_takes(info, drafter, width=tree_width)
 
@@ -177,13 +188,13 @@ class LLM:
             on_step=observe,
         )
 
-    def make_drafter(self, spec: str, drawing: Drawing) -> Drafter | None:
+    def make_drafter(self, spec: str, drawing: Drawing, *, remember: bool = True) -> Drafter | None:
         """The drafter that ``spec`` names as for LLM, drawing as asked; None for "none"."""
         if spec == "none":
             return None
         profile, spec = self._model.profile.name, AUTO_DRAFTER if spec == "auto" else spec
         about = (self.text, self._n_valid_ids, profile, self._threads, self._progress, self.ir_dir, drawing)
-        return make_drafter(spec, DraftTarget(*about))
+        return make_drafter(spec, DraftTarget(*about, remember))
 
     @property
     def info(self) -> JSON:

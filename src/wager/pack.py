@@ -121,11 +121,19 @@ def tree_rows(draft: Draft, n_committed: int) -> int:
     return sum(n_committed + len(path) for path in paths(draft))
 
 
-def first_branch(draft: Draft) -> Draft:
-    """The first root-to-leaf path of a draft, as a chain."""
-    path = list(paths(draft)[0])
-    laws = None if draft.laws is None else tuple(draft.laws[i] for i in path)
-    return replace(draft, tokens=draft.tokens[path], parents=np.arange(-1, len(path) - 1, dtype=np.int32), laws=laws)
+def leading(draft: Draft, n_committed: int, n_rows: int) -> Draft:
+    """The first root-to-leaf paths of a draft, as many as ``n_rows`` rows hold as forks; always the first one."""
+    kept: set[int] = set()
+    for i, path in enumerate(paths(draft)):
+        n_rows -= n_committed + len(path)
+        if n_rows < 0 and i > 0:
+            break
+        kept.update(path)
+    nodes = sorted(kept)
+    new = {node: i for i, node in enumerate(nodes)} | {-1: -1}
+    parents = np.array([new[parent] for parent in draft.parents[nodes].tolist()], np.int32)
+    laws = None if draft.laws is None else tuple(draft.laws[i] for i in nodes)
+    return replace(draft, tokens=draft.tokens[nodes], parents=parents, laws=laws)
 
 
 def n_fork_blocks(feed: Feed, draft: Draft, block_size: int) -> int:

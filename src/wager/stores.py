@@ -243,8 +243,13 @@ def remove(name: str, *, home: Path | None = None) -> None:
         raise OptionError(f"`{name}` is no store here: {choices(home)}")
     folder = stores_home(home) / name
     doomed = folder.with_name(f".{name}.0.removed.partial")  # the name of a left-over: swept should we be stopped here
-    folder.rename(doomed)
-    shutil.rmtree(doomed)
+    try:
+        if doomed.exists():  # an earlier removal was stopped
+            shutil.rmtree(doomed)
+        folder.rename(doomed)
+        shutil.rmtree(doomed)
+    except OSError as error:
+        raise OptionError(f"`{name}` cannot be removed ({error.strerror}): check who owns `{folder}`") from error
 
 
 def _info(folder: Path) -> StoreInfo:

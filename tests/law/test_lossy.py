@@ -16,7 +16,7 @@ from wager.sampling import Noise
 from wager.types import F64, Sampling
 from wager.verify import LOSSY, RULES, rule_named
 from wager.verify.base import Decide
-from wager.verify.lossy import bernoulli_kl, gamma_exact, gamma_taylor, kl, mentored_law, surrogate, typical_law
+from wager.verify.lossy import bernoulli_kl, gamma_exact, gamma_taylor, kl, mentored_law, surrogate
 
 # a value of the knob, and the least total variation from the target there (depth 2, two random models)
 BIASED = {
@@ -117,10 +117,6 @@ def test_the_law_that_is_reported_is_the_one_that_comes_out(name: str) -> None:
             law = LOSSY[name].law(p, q, value)
             assert law.sum() == pytest.approx(1, abs=1e-12)
             assert first_token(lossy(name, value), p, q) == pytest.approx(law, abs=tolerance), (p, q, value)
-
-
-def test_typical_law_takes_a_bound_from_elsewhere() -> None:
-    assert typical_law(P, Q, 0.09, bound=0.35) == pytest.approx(np.where(P > 0.35, Q, 0) + 0.7 * P)
 
 
 @pytest.mark.parametrize("delta", [1e-12, 1e-6, 0.01, 0.2, 0.75, 3.0])

@@ -13,10 +13,14 @@ import pytest
 from scipy.optimize import linprog
 from test_golden import CLOSED, acceptance
 
+from wager.errors import OptionError
 from wager.proof import random_pair
+from wager.sampling import Noise
 from wager.types import F64
+from wager.verify.dice import NoiseDice
 from wager.verify.khisti import winner_law
-from wager.verify.transport import beta, k_seq_acceptance, multisets, optimum, rho_star
+from wager.verify.local import Local
+from wager.verify.transport import MAX_LAW, beta, k_seq_acceptance, multisets, optimum, rho_star, transport
 
 
 def pairs(n: int, sizes: tuple[int, ...], *, seed: int, style: str = "mixed") -> Iterator[tuple[F64, F64]]:
@@ -124,3 +128,11 @@ def test_chances_of_multisets_sum_to_one() -> None:
     for p, _ in pairs(20, (3, 5), seed=5):
         for k in (1, 2, 3):
             assert sum(multisets(p, k).values()) == pytest.approx(1)
+
+
+def test_a_law_too_long_for_the_program_is_refused() -> None:
+    n = MAX_LAW + 1
+    long = np.append(np.full(n, 1 / n), 0.0)
+    here = Local(-1, np.arange(n, dtype=np.int64), long, long, (0, 1))
+    with pytest.raises(OptionError, match=f"a law over {n} ids"):
+        transport(here, NoiseDice(Noise(0), 1))

@@ -139,7 +139,7 @@ def test_the_frozen_table_is_asked_where_the_other_one_has_no_row() -> None:
     tree = ask(drafter, [5, 3, 4, 6, 7, 1], Limits(9, 4, 2))
     assert tree_of(tree) == [(50,), (50, 51), (50, 51, 60), (52,)]
     assert tree.support == 1
-    assert tree_of(ask(drafter, [3], Limits(3, 3, 2))) == [(4,), (4, 6), (4, 6, 7)]
+    assert tree_of(ask(drafter, [3], Limits(9, 3, 2))) == [(4,), (4, 6), (4, 6, 7)]
     assert frozen == {(1,): [(50, 51), (52,)], (51,): [(60,)], (3,): [(70,)]}
 
 

@@ -41,6 +41,13 @@ def test_rejected_nodes_are_harvested_too() -> None:
     assert ask(drafter, [0, 2], Limits(5, 5)).tokens.tolist() == [3, 9]
 
 
+def test_what_was_committed_is_newer_than_what_was_likeliest() -> None:
+    """Sampling took 3 where 9 was likelier: fails if the next draft after 2 begins with the road not taken."""
+    drafter = Lookahead(n_gram=3)
+    _round(drafter, [1, 2], chain([3]), [9, 4], Verdict((0,), 5))
+    assert _pool(drafter)[2] == [(3, 4), (9,)]
+
+
 def test_what_is_said_again_is_newer_and_growing_n_grams_replace_their_beginnings() -> None:
     drafter = Lookahead(n_gram=4)
     for best in (5, 6, 5):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from wager.cache import Fork
-from wager.pack import Feed, Slots, extra_rows, first_branch, n_fork_blocks, pack, paths, tree_rows
+from wager.pack import Feed, Slots, extra_rows, leading, n_fork_blocks, pack, paths, tree_rows
 from wager.types import EMPTY, Draft, Sampling, Sequence, chain
 
 TREE = Draft(np.array([5, 6, 7, 8], np.int32), np.array([-1, 0, -1, 2], np.int32))
@@ -24,7 +24,17 @@ def test_paths_are_root_to_leaf():
     assert paths(chain([1, 2])) == [(0, 1)]
     assert paths(TREE) == [(0, 1), (2, 3)]
     assert tree_rows(TREE, 3) == 10
-    assert first_branch(TREE).tokens.tolist() == [5, 6]
+    assert leading(TREE, 1, 0).tokens.tolist() == [5, 6]
+
+
+def test_as_many_leading_paths_as_rows_hold():
+    tree = Draft(np.array([5, 6, 7, 8, 9], np.int32), np.array([-1, 0, 0, -1, 3], np.int32), support=2, source="a")
+    assert leading(tree, 1, 9).tokens.tolist() == [5, 6, 7, 8, 9]
+    some = leading(tree, 1, 8)  # three rows a path
+    assert some.tokens.tolist() == [5, 6, 7]
+    assert some.parents.tolist() == [-1, 0, 0]
+    assert (some.support, some.source) == (2, "a")
+    assert leading(tree, 3, 8).tokens.tolist() == [5, 6]
 
 
 def test_blocks_are_counted_for_every_draw_even_where_equal_ones_are_fed_once():

@@ -276,6 +276,15 @@ def test_of_drawn_siblings_the_last_are_cut_first(kind: str) -> None:
     assert free[2] > free[0]  # where nothing was drawn the best rank goes first
 
 
+def test_lengths_are_learnt_where_a_draft_names_its_source() -> None:
+    """Of several drafters the record is kept by the one that drafted, and asked for by the one that drafted last."""
+    acceptance = Acceptance()
+    draft = Draft(np.array([1], np.int32), np.array([-1], np.int32), source="b")
+    for _ in range(50):
+        acceptance.observe("a+b", 1, draft, Verdict((), 0))
+    assert acceptance.chain_values("a+b", 1, 2)[0] < 0.1
+
+
 def test_nobody_to_draft_for() -> None:
     world = _World(AVX2, lambda s, d: 0.5)
     assert world.policy.cut([], []) == []

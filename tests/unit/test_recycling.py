@@ -143,6 +143,23 @@ def test_chances_follow_what_is_accepted() -> None:
     assert [path[0] for path in after] == [3, 3, 2]
 
 
+def test_only_reached_nodes_are_tried() -> None:
+    """Fails if 3, which is below the rejected 2, counts against the best successor of 2."""
+    drafter = Recycling()
+    for token, best in ((1, 2), (2, 3)):
+        _round(drafter, token, EMPTY, [_row(best)], Verdict((), best))
+    before = np.sum(drafter._trials)
+    _round(drafter, 1, chain([2, 3]), [_row(2), _row(3), _row(4)], Verdict((), 5))
+    assert abs(np.sum(drafter._trials) - before - 1) < 0.1
+
+
+def test_impossible_tokens_are_no_successors() -> None:
+    drafter = Recycling()
+    _round(drafter, 1, EMPTY, [_row()], Verdict((), 5))
+    _round(drafter, 1, EMPTY, [[-np.inf] * 4 + [1.0, 2.0] + [-np.inf] * 6], Verdict((), 5))
+    assert _best(drafter, 1) == [5, 4]
+
+
 def test_support_is_the_streak_of_the_same_best_successor() -> None:
     drafter = Recycling()
     supports = []

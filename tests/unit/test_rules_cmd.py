@@ -14,7 +14,7 @@ from wager.bench.rules_measure import Tally, measuring, output_law
 from wager.bench.rules_plan import PLAIN, Setting, chosen_rules, drawing_of, settings, whole_numbers
 from wager.bench.rules_report import markdown
 from wager.bench.rules_run import drafter_spec
-from wager.bench.rules_summary import mismatches, ratio_of_sums, summarise
+from wager.bench.rules_summary import _is_bound, mismatches, ratio_of_sums, summarise
 from wager.drafters.lookup import Lookup
 from wager.drafting import Tree, drawing_for
 from wager.errors import IdentityError, OptionError
@@ -319,6 +319,28 @@ def test_what_does_not_fit_together_is_refused(tiny_llama, options, match):
         options = options | {"drafter": f"model:{tiny_llama.with_name('tiny-llama-b')}"}
     with pytest.raises(OptionError, match=match):
         LLM(tiny_llama, kv_cache_gb=0.1, **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"drafter": "lookup", "tree_width": 4},
+        {"tree_width": 0},
+        {"tree_trunk": 3},
+        {"num_draft_tokens": -5},
+        {"drafter": None, "num_draft_tokens": 5},
+    ],
+)
+def test_an_engine_of_ones_own_refuses_what_the_front_door_refuses(tiny_llama, options):
+    llm = LLM(tiny_llama, drafter="none", kv_cache_gb=0.1)
+    with pytest.raises(OptionError):
+        llm.make_engine(**options)
+
+
+def test_one_child_after_a_trunk_is_bounded_however_it_was_drawn():
+    row = {"rule": "rrsw", "k": 2, "trunk": 1, "drafts": "without_replacement"}
+    assert _is_bound(row)
+    assert not _is_bound(row | {"trunk": 0})
 
 
 def test_trunk_and_levels_reach_the_draft(tiny_llama):

@@ -210,6 +210,15 @@ def test_damaged_stores_are_refused_and_can_be_removed(
     assert list(stores.stores_home().iterdir()) == []
 
 
+def test_a_removal_that_was_stopped_does_not_stop_the_next(text: Text) -> None:
+    stores.build("mine", CORPUS, text, model="tiny")
+    left = stores.stores_home() / ".mine.0.removed.partial"
+    left.mkdir()
+    (left / "tokens.npy").write_bytes(b"x")
+    stores.remove("mine")
+    assert list(stores.stores_home().iterdir()) == []
+
+
 def test_what_is_not_here_is_said_with_what_is(text: Text) -> None:
     for act in (stores.load, stores.remove):
         with pytest.raises(OptionError, match="`mine` is no store here: build one with `wager store build"):

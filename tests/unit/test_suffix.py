@@ -322,7 +322,7 @@ def target(tmp_path, monkeypatch):
     monkeypatch.setenv("WAGER_HOME", str(tmp_path / "home"))
     (tmp_path / "openvino_model.xml").write_text("<net/>")
     (tmp_path / "openvino_model.bin").write_bytes(bytes(10))
-    return SimpleNamespace(ir_dir=tmp_path, n_valid_ids=100)
+    return SimpleNamespace(ir_dir=tmp_path, n_valid_ids=100, remember=True)
 
 
 def test_answers_are_kept_by_model(tmp_path, target) -> None:
@@ -337,6 +337,21 @@ def test_answers_are_kept_by_model(tmp_path, target) -> None:
     assert ask(drafter, [7, 2], Limits(2, 2)).tokens.tolist() == [3, 4]
     (tmp_path / "openvino_model.bin").write_bytes(bytes(11))  # another model
     assert len(ask(make_drafter("suffix", target), [7, 2], Limits(2, 2))) == 0
+
+
+def test_what_a_measurement_teaches_is_not_kept(tmp_path, target) -> None:
+    """Else one method drafts from the answers of another, and later users from both."""
+    _ended(make_drafter("suffix", target), [1, 2, 3, 4], 1, 0)
+    gc.collect()
+    target.remember = False
+    drafter = make_drafter("suffix", target)
+    assert len(ask(drafter, [7, 2], Limits(2, 2))) == 0
+    (kept,) = (tmp_path / "home" / "suffix").iterdir()
+    before = kept.read_text()
+    _ended(drafter, [5, 6, 7], 1, 1)
+    del drafter
+    gc.collect()
+    assert kept.read_text() == before
 
 
 def test_a_long_run_keeps_them_meanwhile(tmp_path, target, monkeypatch) -> None:

@@ -10,6 +10,7 @@ from wager.drafters import make_drafter
 from wager.drafters.lookup import Lookup
 from wager.drafters.together import Together
 from wager.errors import OptionError
+from wager.llm import LLM
 from wager.policies import Fixed
 from wager.policies.acceptance import Acceptance
 from wager.testing import check_drafter
@@ -146,3 +147,19 @@ def test_text_is_that_of_plain_decoding(sampling):
 def test_refusals(spec, reason):
     with pytest.raises(OptionError, match=reason):
         make_drafter(spec, None)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"drafter": "lookup+lookup"}, "twice"),
+        ({"drafter": "cacheback:0,0"}, "cacheback:1,3"),
+        ({"drafter": "suffix:x"}, "suffix:local"),
+        ({"drafter": "lookup+"}, "give one of"),
+        ({"drafter": "model:x", "rule": "standard", "tree_width": 2}, "a single path"),
+        ({"drafter": "model:x", "rule": "khisti", "tree_width": 9}, "at most 8 children"),
+    ],
+)
+def test_what_needs_no_model_to_be_seen_is_said_before_one_is_loaded(options, reason):
+    with pytest.raises(OptionError, match=reason):
+        LLM("no-such-model", **options)

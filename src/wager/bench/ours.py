@@ -29,7 +29,11 @@ class Ours:
         spec: Drafter | str = self._oracle or ("none" if method.kind == "plain" else method.drafter)
         self._steps: list[StepRecord] = []
         self._engine = llm.make_engine(
-            drafter=spec, num_draft_tokens=method.n_draft, prefix_caching=False, on_step=self._steps.append
+            drafter=spec,
+            num_draft_tokens=method.n_draft,
+            prefix_caching=False,
+            remember=False,
+            on_step=self._steps.append,
         )
         drafter = self._engine.drafter
         if self._oracle is not None and isinstance(self._engine.policy, CostDriven):

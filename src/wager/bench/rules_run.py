@@ -42,7 +42,7 @@ class Drafters:
         return self._make(drawing)
 
     def _make(self, drawing: Drawing) -> Drafter:
-        drafter = self._llm.make_drafter(self._spec, drawing)
+        drafter = self._llm.make_drafter(self._spec, drawing, remember=False)
         assert drafter is not None, self._spec
         return drafter
 

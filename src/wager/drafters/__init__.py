@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from wager.drafters.base import DRAFTERS, make_drafter
+from wager.drafters.base import DRAFTERS, check_spec, make_drafter
 
-__all__ = ["DRAFTERS", "make_drafter"]
+__all__ = ["DRAFTERS", "check_spec", "make_drafter"]

@@ -21,6 +21,8 @@ DRAFTERS: dict[str, str] = {
     "retrieval": "wager.drafters.retrieval:make",
 }
 
+_NEED_NO_TARGET = ("lookup", "cacheback", "suffix", "recycling", "lookahead")
+
 
 def make_drafter(spec: str, target: Any) -> Drafter:
     """The drafter that ``spec`` names, for the target model that it will draft for (whatever the front door loads).
@@ -30,20 +32,40 @@ def make_drafter(spec: str, target: Any) -> Drafter:
 
     Raises ``OptionError`` for an unknown name or a wrong argument.
     """
-    names = [part.partition(":")[0] for part in spec.split("+")]
-    if len(names) > 1 and all(name in DRAFTERS for name in names):
+    if len(_parts(spec)) > 1:
         from wager.drafters import together
 
         return together.make(spec, target)
     name, _, argument = spec.partition(":")
+    module, _, function = DRAFTERS[_known(name, spec)].partition(":")
+    make: Callable[[str, Any], Drafter] = getattr(import_module(module), function)
+    return make(argument, target)
+
+
+def check_spec(spec: str) -> None:
+    """Raises ``OptionError`` for a drafter's name or argument that is wrong whatever the target."""
+    if spec in ("none", "auto"):
+        return
+    names = [part.partition(":")[0] for part in _parts(spec)]
+    for name in names:
+        _known(name, spec)
+    if all(name in _NEED_NO_TARGET for name in names):
+        make_drafter(spec, None)
+
+
+def _parts(spec: str) -> list[str]:
+    """The drafters of ``a+b``; one where not all parts are names of drafters."""
+    parts = spec.split("+")
+    return parts if all(part.partition(":")[0] in DRAFTERS for part in parts) else [spec]
+
+
+def _known(name: str, spec: str) -> str:
     if name not in DRAFTERS:
         raise OptionError(
             f"`drafter` is {spec!r}: give one of {', '.join(DRAFTERS)} (with what they need: model:PATH, copy:int4, "
-            "retrieval:STORE)"
+            "retrieval:STORE), or several as in lookup+recycling"
         )
-    module, _, function = DRAFTERS[name].partition(":")
-    make: Callable[[str, Any], Drafter] = getattr(import_module(module), function)
-    return make(argument, target)
+    return name
 
 
 def refuse_argument(name: str, argument: str) -> None:

@@ -278,13 +278,14 @@ def _edge(trie: SuffixTrie, node: Node, depth: int, path: list[int], n: int) -> 
 def make(argument: str, target: Any) -> Suffix:
     """For the registry. ``argument``: nothing, or local. Answers are kept in the home of wager, a file a model.
 
-    ``target``: whatever has ``ir_dir`` and ``n_valid_ids``; None shares answers between requests and keeps none.
+    ``target``: whatever has ``ir_dir``, ``n_valid_ids`` and ``remember``; where that is False, or there is no target,
+    answers are shared between requests and none is kept.
     """
     if argument not in ("", "local"):
         raise OptionError(f"`drafter` is {'suffix:' + argument!r}: give suffix, or suffix:local to share nothing")
     if argument == "local":
         return Suffix()
-    if target is None:
+    if target is None or not target.remember:
         return Suffix(shared=FinishedTexts())
     path = wager_home() / "suffix" / f"{model_hash(target.ir_dir)[:12]}.json"
     texts = FinishedTexts(path=path)

@@ -43,6 +43,7 @@ class _Own:
     hits: float = 0.0
     expected: float = 0.0
     support: int = 0
+    source: str = ""
 
 
 @dataclass(slots=True)
@@ -83,10 +84,10 @@ class Acceptance:
         return values
 
     def chain_values(self, name: str, seq_id: int, depth: int) -> list[float]:
-        """Values of a chain not drafted yet, with the support that the sequence's last draft had."""
-        own = self._own.get(seq_id)
+        """Values of a chain not drafted yet, with the support and the source that the sequence's last draft had."""
+        own = self._own.get(seq_id, _Own())
         shift = self._shift(seq_id)
-        chances = self.chances(name, own.support if own else 0, depth)
+        chances = self.chances(own.source or name, own.support, depth)
         return list(accumulate((_scaled(chance, shift) for chance in chances), mul))
 
     def observe(self, name: str, seq_id: int, draft: Draft, verdict: Verdict) -> None:
@@ -97,7 +98,7 @@ class Acceptance:
         chances = self._conditional(name, draft)
         depths, ranks = places(draft)
         own = self._own.setdefault(seq_id, _Own())
-        own.support = draft.support
+        own.support, own.source = draft.support, draft.source
         path = set(verdict.path)
         for i, parent in enumerate(draft.parents.tolist()):
             if parent >= 0 and parent not in path:

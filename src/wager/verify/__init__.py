@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from wager.verify.base import Rows, Rule, RuleInfo
 from wager.verify.dice import Dice
-from wager.verify.registry import LOSSY, RULES, check_rule_takes, rule_named
+from wager.verify.registry import LOSSY, RULES, check_rule_takes, check_width, rule_named
 from wager.verify.walk import walk
 
-__all__ = ["LOSSY", "RULES", "Dice", "Rows", "Rule", "RuleInfo", "check_rule_takes", "rule_named", "walk"]
+__all__ = [
+    "LOSSY",
+    "RULES",
+    "Dice",
+    "Rows",
+    "Rule",
+    "RuleInfo",
+    "check_rule_takes",
+    "check_width",
+    "rule_named",
+    "walk",
+]

@@ -194,9 +194,9 @@ def threshold(p: F64, epsilon: float) -> float:
     return min(epsilon, math.sqrt(epsilon) * math.exp(float((some * np.log(some)).sum())))
 
 
-def typical_law(p: F64, q: F64, epsilon: float, bound: float | None = None) -> F64:
-    """What comes out at one position; ``bound`` where p is not the whole law (its entropy is of all tokens)."""
-    accepted = np.where(p > (threshold(p, epsilon) if bound is None else bound), q, 0.0)
+def typical_law(p: F64, q: F64, epsilon: float) -> F64:
+    """What comes out at one position; p must be the whole law, for its entropy."""
+    accepted = np.where(p > threshold(p, epsilon), q, 0.0)
     return np.asarray(accepted + (1 - accepted.sum()) * p)
 
 

@@ -284,6 +284,11 @@ def check_rule_takes(rule: RuleInfo, drafter: Drafter, *, width: int = 1) -> Non
             f"`rule` is {rule.name!r}, which needs the law that drafts were drawn from: drafter {drafter.name!r} does "
             "not tell it; choose walk or nss"
         )
+    check_width(rule, width)
+
+
+def check_width(rule: RuleInfo, width: int) -> None:
+    """Raises ``OptionError`` where a context may not have that many children."""
     if width > 1 and not rule.trees:
         raise OptionError(f"`rule` is {rule.name!r}, which verifies a single path: give a tree width of 1, not {width}")
     if rule.max_children and width > rule.max_children:

@@ -97,6 +97,12 @@ def transport(here: Local, dice: Dice) -> int:
     """The optimal plan itself: a linear program over the multisets of drafts. Small supports only, slow."""
     p, q = here.p, here.q
     drafted = tuple(sorted(here.drafted))
+    n_ids = int(np.count_nonzero(q))
+    if n_ids > MAX_LAW or len(drafted) > MAX_CHILDREN:
+        raise OptionError(
+            f"rule `transport` was given {len(drafted)} children of a law over {n_ids} ids: draw at most "
+            f"{MAX_CHILDREN} from at most {MAX_LAW} (Drawing's max_law)"
+        )
     sets, flows = _plan(p.tobytes(), q.tobytes(), len(drafted))
     given = flows[drafted]
     mass = sets[drafted]
