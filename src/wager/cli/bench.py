@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from wager.cli import options as o
-from wager.cli.console import Bars, Ticker, say
+from wager.cli.measure import measure
 
 if TYPE_CHECKING:
     from wager.bench.report import Summary
@@ -66,18 +66,9 @@ def bench(
         threads=threads,
         out=out,
     )
-    with Bars() as bars:
-        progress = Ticker(bars)
-        with opened(options, say=progress.say, progress=progress) as measurement:
-            try:
-                measurement.run()
-            except KeyboardInterrupt:
-                bars.close()
-                say(f"stopped: what was measured is in {out}, the same command continues")
-                raise
-            failed = measurement.n_mismatches > 0
+    measurement = measure(opened, options, out)
     _show(out, as_json=as_json)
-    raise typer.Exit(1 if failed else 0)
+    raise typer.Exit(1 if measurement.n_mismatches > 0 else 0)
 
 
 @app.command()

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from wager.cli import options as o
-from wager.cli.console import Bars, Ticker, print_json, say
+from wager.cli.console import print_json, say
+from wager.cli.measure import measure
 
 if TYPE_CHECKING:
     from wager.bench.rules_summary import Summary
@@ -58,15 +59,7 @@ def rules(
         threads=threads,
         out=out,
     )
-    with Bars() as bars:
-        progress = Ticker(bars)
-        with opened(options, say=progress.say, progress=progress) as measurement:
-            try:
-                measurement.run()
-            except KeyboardInterrupt:
-                bars.close()
-                say(f"stopped: what was measured is in {out}, the same command continues")
-                raise
+    measure(opened, options, out)
     summary = _show(out, as_json=as_json)
     raise typer.Exit(1 if summary.mismatches else 0)
 
