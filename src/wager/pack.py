@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from collections.abc import Sequence as ListLike
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from wager.cache import Fork
+from wager.tree import prune
 from wager.types import EMPTY, I32, Batch, Draft, Model, RowsRule, Sequence
 
 
@@ -129,11 +130,7 @@ def leading(draft: Draft, n_committed: int, n_rows: int) -> Draft:
         if n_rows < 0 and i > 0:
             break
         kept.update(path)
-    nodes = sorted(kept)
-    new = {node: i for i, node in enumerate(nodes)} | {-1: -1}
-    parents = np.array([new[parent] for parent in draft.parents[nodes].tolist()], np.int32)
-    laws = None if draft.laws is None else tuple(draft.laws[i] for i in nodes)
-    return replace(draft, tokens=draft.tokens[nodes], parents=parents, laws=laws)
+    return prune(draft, sorted(kept))
 
 
 def n_fork_blocks(feed: Feed, draft: Draft, block_size: int) -> int:

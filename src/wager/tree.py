@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as ListLike
 from dataclasses import replace
 
 import numpy as np
@@ -40,9 +41,19 @@ def merged(draft: Draft) -> tuple[Draft, list[int]]:
         return draft, context
     new = {node: i for i, node in enumerate(kept)}
     node_of = [new[first] for first in context]
-    parents = [node_of[parent] if parent >= 0 else -1 for parent in draft.parents[kept].tolist()]
-    laws = None if draft.laws is None else tuple(draft.laws[node] for node in kept)
-    return replace(draft, tokens=draft.tokens[kept], parents=np.array(parents, np.int32), laws=laws), node_of
+    parents = [context[parent] if parent >= 0 else -1 for parent in draft.parents.tolist()]
+    return prune(replace(draft, parents=np.array(parents, np.int32)), kept), node_of
+
+
+def prune(draft: Draft, nodes: ListLike[int]) -> Draft:
+    """The draft with only ``nodes`` (ascending, prefix-closed)."""
+    if len(nodes) == len(draft):
+        return draft
+    kept = np.asarray(nodes, np.int64)
+    new = np.full(len(draft) + 1, -1, np.int32)  # the last entry is what parent -1 maps to
+    new[kept] = np.arange(len(kept), dtype=np.int32)
+    laws = None if draft.laws is None else tuple(draft.laws[i] for i in nodes)
+    return replace(draft, tokens=draft.tokens[kept], parents=new[draft.parents[kept]], laws=laws)
 
 
 def depths(draft: Draft) -> list[int]:

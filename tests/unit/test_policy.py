@@ -11,8 +11,9 @@ import pytest
 from wager.cost import StepCost
 from wager.policies import Fixed
 from wager.policies.acceptance import Acceptance, bucket
-from wager.policies.allocate import fill, prune
+from wager.policies.allocate import fill
 from wager.policies.cost_driven import CostDriven
+from wager.tree import prune
 from wager.types import EMPTY, Draft, Sampling, Sequence, Verdict, chain
 
 AVX2 = {2: 0.013, 4: 0.018, 8: 0.031, 16: 0.046, 32: 0.084}

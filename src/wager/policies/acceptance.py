@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import mul
 
+from wager.tree import depths
 from wager.types import Draft, Verdict
 
 _DEPTHS = 16  # deeper nodes are pooled
@@ -96,7 +97,7 @@ class Acceptance:
             return
         name = draft.source or name
         chances = self._conditional(name, draft)
-        depths, ranks = places(draft)
+        levels, ranks = depths(draft), ranks_of(draft)
         own = self._own.setdefault(seq_id, _Own())
         own.support, own.source = draft.support, draft.source
         path = set(verdict.path)
@@ -104,7 +105,7 @@ class Acceptance:
             if parent >= 0 and parent not in path:
                 continue
             hit = i in path
-            key = (name, bucket(draft.support), min(ranks[i], _RANKS - 1), min(depths[i], _DEPTHS + 1))
+            key = (name, bucket(draft.support), min(ranks[i], _RANKS - 1), min(levels[i], _DEPTHS + 1))
             count = self._counts.setdefault(key, _Count(round=self._round))
             weight = self._aged(count) * _FORGET
             count.hits, count.trials = count.hits * weight + hit, count.trials * weight + 1
@@ -121,9 +122,10 @@ class Acceptance:
 
     def _conditional(self, name: str, draft: Draft) -> list[float]:
         name = draft.source or name
-        depths, ranks = places(draft)
-        chances = self.chances(name, draft.support, max(depths, default=0))
-        return [self._of_rank(name, draft.support, d, r, chances[d - 1]) for d, r in zip(depths, ranks, strict=True)]
+        levels = depths(draft)
+        chances = self.chances(name, draft.support, max(levels, default=0))
+        places = zip(levels, ranks_of(draft), strict=True)
+        return [self._of_rank(name, draft.support, d, r, chances[d - 1]) for d, r in places]
 
     def _of_rank(self, name: str, support: int, depth: int, rank: int, chance: float) -> float:
         """A sibling wins only where the earlier ones lost: guess an equal share of what they left."""
@@ -157,13 +159,11 @@ def _scaled(chance: float, shift: float) -> float:
     return odds / (odds + max(1 - chance, 0.0))
 
 
-def places(draft: Draft) -> tuple[list[int], list[int]]:
-    """Depth (from 1) and rank among its siblings (from 0) of each node."""
-    depths: list[int] = []
+def ranks_of(draft: Draft) -> list[int]:
+    """(n,) rank of each node among its siblings, from 0."""
     ranks: list[int] = []
     n_children: dict[int, int] = {}
     for parent in draft.parents.tolist():
-        depths.append(1 + (depths[parent] if parent >= 0 else 0))
         ranks.append(n_children.get(parent, 0))
         n_children[parent] = ranks[-1] + 1
-    return depths, ranks
+    return ranks

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from collections.abc import Sequence as ListLike
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-import numpy as np
-
-from wager.policies.acceptance import places
+from wager.tree import depths
 from wager.types import Draft
 
 
@@ -55,7 +53,7 @@ def fill(
     free and taken first. As forks, each further branch feeds its shared nodes again. Values fall along a path, so the
     order of value has parents first (TETRIS, 2505.15197, for chains).
     """
-    branches = [_Branches(draft.parents.tolist(), places(draft)[0]) for draft in drafts]
+    branches = [_Branches(draft.parents.tolist(), depths(draft)) for draft in drafts]
     n_rows, total = min_rows * len(drafts), 0.0
     order = [(-v, s, i) for s, vs in enumerate(values) for i, v in enumerate(vs) if v > floor]
     order.sort(key=lambda item: (min_rows < 2 or item[2] > 0, item))
@@ -78,14 +76,3 @@ def fill(
             total -= value
         order = waiting
         yield width, Kept([sorted(b.kept) for b in branches], total, n_rows)
-
-
-def prune(draft: Draft, nodes: ListLike[int]) -> Draft:
-    """The draft with only ``nodes`` (ascending, prefix-closed)."""
-    if len(nodes) == len(draft):
-        return draft
-    kept = np.asarray(nodes, np.int64)
-    new = np.full(len(draft) + 1, -1, np.int32)  # the last entry is what parent -1 maps to
-    new[kept] = np.arange(len(kept), dtype=np.int32)
-    laws = None if draft.laws is None else tuple(draft.laws[i] for i in nodes)
-    return replace(draft, tokens=draft.tokens[kept], parents=new[draft.parents[kept]], laws=laws)

@@ -7,7 +7,8 @@ from collections.abc import Sequence as ListLike
 
 from wager.cost import StepCost
 from wager.policies.acceptance import Acceptance
-from wager.policies.allocate import Kept, fill, prune
+from wager.policies.allocate import Kept, fill
+from wager.tree import prune
 from wager.types import Draft, Drafter, Limits, Sequence, Verdict, chain
 
 _RATE_MEMORY = 0.95

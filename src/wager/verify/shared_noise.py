@@ -8,8 +8,9 @@ from wager.sampling import Noise
 from wager.tree import children, depths
 from wager.types import Draft, Verdict
 from wager.verify.base import Rows
-from wager.verify.dice import NoiseDice
-from wager.verify.local import local
+from wager.verify.dice import Dice, NoiseDice
+from wager.verify.lists import top_down
+from wager.verify.local import Local
 
 
 def gls(rows: Rows, draft: Draft, noise: Noise) -> Verdict:
@@ -19,24 +20,17 @@ def gls(rows: Rows, draft: Draft, noise: Noise) -> Verdict:
     has law p whatever the drafts are; that they raced on this noise is what makes them match. Tokens outside the
     draft's law race as one, and the winner among them is drawn afterwards.
     """
-    dice = NoiseDice(noise, rows.start)
     below, sequence, depth = children(draft), sequences(draft), depths(draft)
-    node = -1
-    path: list[int] = []
-    while node in below:
-        here = local(rows, draft, node, below[node])
-        racers = np.append(here.ids, len(rows.weights(node)))
-        level = depth[node] if node >= 0 else 0
-        alive = sorted({sequence[child] for child in below[node]})
+
+    def solve(here: Local, dice: Dice) -> int:
+        racers = np.append(here.ids, len(rows.weights(here.node)))
+        level = depth[here.node] if here.node >= 0 else 0
+        alive = sorted({sequence[child] for child in below[here.node]})
         arrival = np.min([noise.race("draft", rows.start, branch=k, depth=level, token_ids=racers) for k in alive], 0)
         times = np.divide(arrival, here.p, out=np.full(len(here.p), np.inf), where=here.p > 0)
-        token = here.token(int(times.argmin()), rows, dice)
-        found = [child for child in below[node] if draft.tokens[child] == token]
-        if not found:
-            return Verdict(tuple(path), token)
-        node = found[0]
-        path.append(node)
-    return Verdict(tuple(path), dice.draw(rows.weights(node)))
+        return int(times.argmin())
+
+    return top_down(solve)(rows, draft, NoiseDice(noise, rows.start))
 
 
 def sequences(draft: Draft) -> list[int]:
