@@ -33,8 +33,20 @@ from wager.record import RunStats, StepRecord
 from wager.sampling import Noise
 from wager.schedule import Budget, Turn, bounded, plan, rows_for
 from wager.tree import merged
-from wager.types import EMPTY, Draft, Drafter, Event, Forward, Model, Sampling, Seen, Sequence, Verdict
+from wager.types import (
+    EMPTY,
+    Draft,
+    Drafter,
+    Event,
+    Forward,
+    Model,
+    Sampling,
+    Seen,
+    Sequence,
+    Verdict,
+)
 from wager.verify import Rows, RuleInfo, check_rule_takes, rule_named
+from wager.view import View
 
 _FREE = ("deterministic", "coupled")  # kinds of drafts that may be cut by what they hold
 
@@ -94,6 +106,7 @@ class Engine:
         self._pad_blocks = range(n_pad)
         self.cache = BlockPool(model.n_blocks - n_pad, model.block_size, first=n_pad, prefix_caching=prefix_caching)
         self.budget = Budget(n_new, model.max_rows, min(max_seqs, model.max_rows // least_rows(model.rows_rule)))
+        self._view = View(model, self.cache, drafter)
         self.on_step = on_step
         self._runs: dict[int, _Run] = {}  # in order of arrival
         self._next_id = 0
@@ -207,7 +220,10 @@ class Engine:
             bounded(limit, turns[i], n, self.budget, context=context, rule=rule, masks=masks, trees=self.rule.trees)
             for limit, i, n in zip(self.policy.limits(seqs, self.drafter), asked, rows, strict=True)
         ]
-        proposed = self.drafter.propose(seqs, limits)
+        try:
+            proposed = self.drafter.propose(seqs, limits)
+        finally:
+            self._view.release()
         for i, n, draft in zip(asked, rows, self.policy.cut(seqs, proposed), strict=True):
             # every branch of a tree feeds the pending tokens again: where that is too much, the last ones stay out
             n_committed = turns[i].n_new + extra_rows(turns[i].seq, turns[i].n_new, 1, rule)
@@ -333,7 +349,7 @@ class Engine:
         self, rounds: ListLike[_Round], packed: Packed, forward: Forward, verdicts: ListLike[Verdict | None]
     ) -> None:
         decided = [
-            (round_.feed, verdict, Seen(forward.logits[:, : self.n_valid_ids], index))
+            (round_.feed, verdict, Seen(forward.logits[:, : self.n_valid_ids], index, forward.hidden))
             for round_, index, verdict in zip(rounds, packed.rows, verdicts, strict=True)
             if verdict is not None and index is not None and round_.run.drafter is not None
         ]
@@ -367,13 +383,8 @@ class Engine:
             target_s=after - before,
             host_s=(before - drafted) + (now - after),
         )
-        committed = {event.seq_id: len(event.tokens) for event in events}
         for round_ in rounds:
-            stats = round_.run.stats
-            stats.clock(record)
-            stats.total_s = now - round_.run.submitted_s
-            if stats.n_forwards == 1 and committed.get(round_.feed.seq.id):
-                stats.first_token_s, stats.n_tokens_first = stats.total_s, committed[round_.feed.seq.id]
+            round_.run.stats.clock(record, now - round_.run.submitted_s)
         if self.on_step is not None:
             self.on_step(record)
 

@@ -24,7 +24,7 @@ from wager.errors import OptionError, PromptError, WagerError
 from wager.interrupt import whole
 from wager.machine import fingerprint, load_measurements, save_measurements
 from wager.models import catalog
-from wager.models.openvino import load_model
+from wager.models.openvino import OpenVINOModel, load_model
 from wager.models.selfcheck import Exactness, check_exact
 from wager.pack import least_rows
 from wager.policies import CostDriven, Policy
@@ -57,7 +57,7 @@ class Completion:
 class DraftTarget:
     """What a drafter may know of the model that it drafts for, and how the verification rule wants it to draw.
 
-    ``remember``: what it learns may outlive the process.
+    ``remember``: what it learns may outlive the process. ``model``: the target itself (an ``OpenVINOModel``).
     """
 
     text: Text
@@ -67,6 +67,7 @@ class DraftTarget:
     progress: Progress | None
     ir_dir: Path
     drawing: Drawing
+    model: OpenVINOModel
     remember: bool = True
 
 
@@ -194,7 +195,7 @@ class LLM:
             return None
         profile, spec = self._model.profile.name, AUTO_DRAFTER if spec == "auto" else spec
         about = (self.text, self._n_valid_ids, profile, self._threads, self._progress, self.ir_dir, drawing)
-        return make_drafter(spec, DraftTarget(*about, remember))
+        return make_drafter(spec, DraftTarget(*about, self._model, remember))
 
     @property
     def info(self) -> JSON:

@@ -54,11 +54,17 @@ class RunStats:
             self.accepted_by_depth[depth][1] += 1
             self.accepted_by_depth[depth][0] += depth < len(verdict.path)
 
-    def clock(self, record: StepRecord) -> None:
-        """Add a step's time (the whole step: sequences that share it wait for each other)."""
+    def clock(self, record: StepRecord, total_s: float) -> None:
+        """Add a step's time (the whole step: sequences that share it wait for each other), ``total_s`` after arrival.
+
+        ``observe`` comes first.
+        """
         self.draft_s += record.draft_s
         self.target_s += record.target_s
         self.host_s += record.host_s
+        self.total_s = total_s
+        if self.n_forwards and not self.n_tokens_first:
+            self.first_token_s, self.n_tokens_first = total_s, self.n_tokens
 
     @property
     def decode_s(self) -> float:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from collections.abc import Sequence as ListLike
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -226,7 +226,9 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Forward:
-    """``logits`` (R, V) f32 for ``Batch.rows`` in order, valid until the next forward; ``hidden`` (R, H) or None."""
+    """``logits`` (R, V) f32 for ``Batch.rows`` in order and ``hidden`` (R, H) f32, what the head saw (None where the
+    model does not tell): valid until the next forward.
+    """
 
     logits: F32
     hidden: F32 | None = None
@@ -236,16 +238,21 @@ class Forward:
 class Seen:
     """What the target said about one sequence in one round: ``all_logits`` (R, V), ``rows`` (n + 1,) into them.
 
-    Valid until the next forward: copy what is to be kept.
+    ``all_hidden`` (R, H) or None. Valid until the next forward: copy what is to be kept.
     """
 
     all_logits: F32
     rows: I32
+    all_hidden: F32 | None = None
 
     def logits(self, node: int) -> F32:
         """Raw logits (V,) after a node of the draft as it was fed; -1: after the token before it."""
         row: F32 = self.all_logits[self.rows[node + 1]]
         return row
+
+    def hidden(self, node: int) -> F32 | None:
+        """What the head saw (H,) where ``logits(node)`` came from; None where the model does not tell."""
+        return None if self.all_hidden is None else self.all_hidden[self.rows[node + 1]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +292,28 @@ class Model(Protocol):
     def width_for(self, n_rows: int) -> int: ...
     def forward(self, batch: Batch) -> Forward: ...
     def copy(self, src_blocks: ListLike[int], dst_blocks: ListLike[int]) -> None: ...
+
+
+class TargetView(Protocol):
+    """The target as seen by a drafter that is made of it: its model, and where the K/V of sequences lies."""
+
+    @property
+    def model(self) -> Model: ...
+
+    def scratch(self, seq: Sequence, n_rows: int) -> ListLike[int] | None:
+        """The block table of a sequence with room for rows [0, n_rows); None where there is none.
+
+        Rows before ``seq.n_cached`` are the target's and must not be written. Those from there on may be, until
+        ``propose`` returns: the verification writes over them.
+        """
+        ...
+
+
+@runtime_checkable
+class ReadsTarget(Protocol):
+    """A drafter that reads the target's K/V: told where once, when its engine is made."""
+
+    def attach(self, view: TargetView) -> None: ...
 
 
 class Drafter(Protocol):

@@ -23,6 +23,7 @@ LAYERS = [
         "tree",
         "admit",
         "cache",
+        "view",
         "pack",
         "schedule",
         "record",

@@ -21,6 +21,7 @@ PASSES = {
     "merge_products": "merged products (q/k/v, gate/up)",
     "paged_attention": "paged attention layers",
     "logits_for_rows": "logits for the asked rows only",
+    "expose_hidden": "hidden states for drafters",
 }
 
 
@@ -63,9 +64,7 @@ def examine_graph(folder: Path) -> tuple[dict[str, int], dict[str, str]]:
     network = read_graph(openvino.Core(), folder)
     passes = {"merge_products": graph.merge_products(network)}
     properties = profile_named("fast", weights_group=graph.weights_group(network)).properties
-    passes["paged_attention"] = graph.paged_attention(network, masks=False)
-    passes["logits_for_rows"] = graph.logits_for_rows(network)
-    return passes, properties
+    return passes | graph.page(network, masks=False), properties
 
 
 def special_tokens(text: Text) -> dict[str, Any]:

@@ -33,6 +33,15 @@ def paged_attention(model: ov.Model, *, masks: bool = True) -> int:
     return sum(node.get_type_name() == "PagedAttentionExtension" for node in model.get_ops())
 
 
+def page(model: ov.Model, *, masks: bool) -> dict[str, int]:
+    """The passes that make a stateful IR the engine's graph, in order; how often each applied, by name."""
+    return {
+        "paged_attention": paged_attention(model, masks=masks),
+        "logits_for_rows": logits_for_rows(model),
+        "expose_hidden": expose_hidden(model),
+    }
+
+
 def merge_products(model: ov.Model) -> int:
     """Merge products that read the same input (q/k/v, gate/up) into one product and a split; bit-identical.
 

@@ -70,8 +70,7 @@ class OpenVINOModel:
         if isinstance(profile, str):
             profile = profile_named(profile, threads=threads, weights_group=group)
         self.profile = profile
-        self.passes["paged_attention"] = graph.paged_attention(self._graph, masks=self.profile.masks)
-        self.passes["logits_for_rows"] = graph.logits_for_rows(self._graph)
+        self.passes |= graph.page(self._graph, masks=self.profile.masks)
         if not self.passes["paged_attention"]:
             raise ModelError(f"`{ir_dir}` has no attention this engine can page: export it with optimum-cli")
         self.context_length = context_length
@@ -130,7 +129,7 @@ class OpenVINOModel:
                 self._add_lane(width)
 
     def forward(self, batch: Batch) -> Forward:
-        """One forward; writes K/V of every row. ``logits`` are a view that the next forward overwrites."""
+        """One forward; writes K/V of every row. Logits and hidden states are views that the next forward overwrites."""
         n_rows = len(batch.tokens)
         lane = self._lane_for(n_rows)
         put = lane.put
@@ -149,9 +148,9 @@ class OpenVINOModel:
         if self.passes["logits_for_rows"]:
             put(graph.ROWS, rows)
         lane.request.infer()
-        logits = lane.request.get_output_tensor(0).data
-        logits = logits.reshape(-1, logits.shape[-1])
-        return Forward(logits[:n_wanted] if self.passes["logits_for_rows"] else logits[batch.rows])
+        wanted = slice(n_wanted) if self.passes["logits_for_rows"] else batch.rows
+        hidden = _output(lane, 1)[wanted] if self.passes["expose_hidden"] else None
+        return Forward(_output(lane, 0)[wanted], hidden)
 
     def copy(self, src_blocks: ListLike[int], dst_blocks: ListLike[int]) -> None:
         """Copy the K/V of whole blocks."""
@@ -218,6 +217,12 @@ class OpenVINOModel:
             ]
         except (RuntimeError, MemoryError) as error:
             raise CapacityError(f"`kv_cache_gb` of {budget / 2**30:.2f} is more than there is: give less") from error
+
+
+def _output(lane: _Lane, index: int) -> Any:
+    """An output (R, …) f32 of the last forward."""
+    data = lane.request.get_output_tensor(index).data
+    return data.reshape(-1, data.shape[-1])
 
 
 def _put_masks(lane: _Lane, batch: Batch) -> None:
