@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from wager.drafters import drafter_named, is_drafter
 from wager.drafters.drawing import Drawing
 from wager.errors import IdentityError, OptionError
 from wager.policies import Fixed
@@ -11,7 +12,6 @@ from wager.types import Drafter
 from wager.verify import RuleInfo
 
 DEFAULT_DEPTH = 4  # of a tree, where nobody says
-_ONE_PATH = ("none", "auto", "lookup")  # drafters that draft no trees
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def check_drafting(drafter: str | Drafter, num_draft_tokens: int | None, tree: T
 
 def check_drafts_trees(drafter: str, option: str, value: str) -> None:
     """Raises ``OptionError`` where an option asks for a tree of a drafter that has none."""
-    if drafter in _ONE_PATH:
+    if drafter in ("none", "auto") or (is_drafter(drafter) and not drafter_named(drafter).trees):
         raise OptionError(
             f"`{option}` is {value} but `drafter` is {drafter!r}, which drafts single paths: name another one, as in "
             "model:PATH"

@@ -6,7 +6,7 @@ from collections.abc import Sequence as ListLike
 from dataclasses import dataclass
 from typing import Literal
 
-from wager.drafters import DRAFTERS
+from wager.drafters import DRAFTERS, is_drafter
 from wager.errors import OptionError
 from wager.models.profiles import PROFILES
 
@@ -58,20 +58,24 @@ def parse_method(text: str) -> Method:
         profile, rest = head, tail
     name, _, argument = rest.partition(":")
     name, together = _first_part(name)
-    if name not in _KINDS:
+    if name not in _KINDS and not is_drafter(name):
         raise OptionError(f"`{text}` is no method: give some of {', '.join(_KINDS)}, with a profile as in max/plain")
     argument, n_draft = _split_length(text, argument)
-    kind = _KINDS[name]
+    kind = _kind(name)
     _check_argument(text, name, argument, n_draft)
     drafter = "" if kind != "drafter" else f"{name}{together}:{argument}" if argument else name + together
     shown = rest if profile == DEFAULT_PROFILE else f"{profile}/{rest}"
     return Method(shown, kind, profile, drafter, argument, n_draft)
 
 
+def _kind(name: str) -> Kind:
+    return _KINDS.get(name, "drafter")  # of another package
+
+
 def _first_part(name: str) -> tuple[str, str]:
     """``a+b`` as its first drafter and the rest of it, where all of its parts are drafters."""
     parts = name.split("+")
-    if len(parts) > 1 and all(part in DRAFTERS for part in parts):
+    if len(parts) > 1 and all(map(is_drafter, parts)):
         return parts[0], "".join(f"+{part}" for part in parts[1:])
     return name, ""
 
@@ -91,7 +95,7 @@ def _split_length(text: str, argument: str) -> tuple[str, int | None]:
 
 def _check_argument(text: str, name: str, argument: str, n_draft: int | None) -> None:
     allowed = {"oracle": ("", "copy"), "genai": GENAI_MODES}.get(name, ("",))
-    if _KINDS[name] != "drafter" and name != "llamacpp" and argument not in allowed:
+    if _kind(name) != "drafter" and name != "llamacpp" and argument not in allowed:
         wanted = ", ".join(f"{name}:{a}" if a else name for a in allowed)
         raise OptionError(f"`{text}` has the argument `{argument}`: give {wanted}")
     if name == "model" and not argument:

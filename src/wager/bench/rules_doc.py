@@ -5,13 +5,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from wager.bench.report import table
+from wager.bench.made import begin, markdown_table, with_made
 from wager.types import DraftKind
 from wager.verify import LOSSY, RULES, RuleInfo, rule_named
 from wager.verify.base import ANY_KIND
 
-BEGIN = "<!-- made by: python -m wager.bench.rules_doc docs/rules.md -->"
-END = "<!-- end of what was made -->"
+BEGIN = begin("wager.bench.rules_doc", "docs/rules.md")
 _COLUMNS = ["rule", "needs", "a model drafts", "lossless", "acceptance", "when to use it", "source"]
 _KINDS: dict[DraftKind, str] = {
     "coupled": "draws with the walk's noise",
@@ -32,7 +31,7 @@ def rules_table() -> str:
         knob = f"X is {family.knob}: default {family.default:g}, exact at {family.neutral:g}"
         about = [_needs(info), _KINDS[info.draws], _lossless(info), knob, family.use, family.source]
         rows.append([f"`{name}:X`", *about])
-    return table(_COLUMNS, [[cell.replace("|", "\\|") for cell in row] for row in rows])
+    return markdown_table(_COLUMNS, rows)
 
 
 def _needs(info: RuleInfo) -> str:
@@ -59,9 +58,7 @@ def _lossless(info: RuleInfo) -> str:
 
 def with_table(text: str) -> str:
     """A document with its table as it should be. Raises ValueError where the markers are missing."""
-    before, rest = text.split(BEGIN + "\n", 1)
-    _, after = rest.split(END, 1)
-    return f"{before}{BEGIN}\n\n{rules_table()}\n\n{END}{after}"
+    return with_made(text, BEGIN, rules_table())
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from wager.bench.rules_measure import Tally, measuring
 from wager.bench.rules_plan import PLAIN, Setting, drawing_of
 from wager.bench.rules_summary import mismatches
 from wager.bench.run import EncodedPrompt, Progress
-from wager.drafters.base import DRAFTERS
+from wager.drafters import is_drafter
 from wager.drafters.drawing import Drawing
 from wager.drafters.model import ModelDrafter
 from wager.llm import LLM
@@ -26,7 +26,7 @@ _WARM_UP_TOKENS = 8
 def drafter_spec(draft: str) -> str:
     """A drafter's spec as it is (several joined by plus signs too); a bare path or name is a draft model."""
     names = [part.partition(":")[0] for part in draft.split("+")]
-    return draft if all(name in DRAFTERS for name in names) else f"model:{draft}"
+    return draft if all(map(is_drafter, names)) else f"model:{draft}"
 
 
 class Drafters:

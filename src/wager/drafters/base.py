@@ -1,27 +1,83 @@
-"""From the name a user gives to a drafter: ``NAME`` or ``NAME:ARGUMENT``."""
+"""From the name a user gives to a drafter, ``NAME`` or ``NAME:ARGUMENT``, to what is known of it and to itself."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from importlib.metadata import entry_points
+from typing import Any, Literal
 
 from wager.errors import OptionError
 from wager.types import Drafter
 
-# Name -> "module:function"; the function takes (argument, target) and is imported only when the name is used.
+# Name -> "module:name" of a DrafterInfo, imported only when the drafter is asked for. A new one is a line here.
 DRAFTERS: dict[str, str] = {
-    "lookup": "wager.drafters.lookup:make",
-    "model": "wager.drafters.model:make",
-    "copy": "wager.drafters.copy:make",
-    "cacheback": "wager.drafters.cacheback:make",
-    "suffix": "wager.drafters.suffix:make",
-    "recycling": "wager.drafters.recycling:make",
-    "lookahead": "wager.drafters.lookahead:make",
-    "retrieval": "wager.drafters.retrieval:make",
+    "lookup": "wager.drafters.lookup:DRAFTER",
+    "model": "wager.drafters.model:DRAFTER",
+    "copy": "wager.drafters.copy:DRAFTER",
+    "cacheback": "wager.drafters.cacheback:DRAFTER",
+    "suffix": "wager.drafters.suffix:DRAFTER",
+    "recycling": "wager.drafters.recycling:DRAFTER",
+    "lookahead": "wager.drafters.lookahead:DRAFTER",
+    "retrieval": "wager.drafters.retrieval:DRAFTER",
 }
 
-_NEED_NO_TARGET = ("lookup", "cacheback", "suffix", "recycling", "lookahead")
+GROUP = "wager.drafters"  # entry points of other packages, NAME = "module:name" as above
+
+Family = Literal["text", "target", "model"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrafterInfo:
+    """A drafter as the registry knows it; the sentences are its row of docs/drafters.md.
+
+    ``make(argument, target)``: what stands after the colon ("": nothing), and the target model that it will draft for
+    (``llm.DraftTarget``). ``family``: it drafts from text and what the target said, with the target's own weights, or
+    with another model. ``argument``: how one that it cannot do without is shown. ``trees``: it drafts branches where
+    they are allowed, else one path. ``needs_target``: ``make`` uses the target; where it does not, a wrong argument is
+    refused before a model is loaded.
+    """
+
+    make: Callable[[str, Any], Drafter]
+    family: Family = "text"
+    argument: str = ""
+    drafts: str = ""
+    needs: str = "nothing"
+    remembers: str = "nothing"
+    costs: str = ""
+    source: str = ""
+    trees: bool = True
+    needs_target: bool = True
+
+
+def drafter_named(name: str) -> DrafterInfo:
+    """What is known of the drafter that is registered as ``name``, here or by another package.
+
+    Raises ``OptionError`` where there is none.
+    """
+    spec = _registered(name)
+    if spec is None:
+        raise OptionError(_unknown(name))
+    module, _, attribute = spec.partition(":")
+    try:
+        found = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise OptionError(
+            f"`drafter` {name!r} cannot be imported from {spec} ({error}): install what it needs"
+        ) from error
+    return found if isinstance(found, DrafterInfo) else DrafterInfo(make=found)
+
+
+def is_drafter(name: str) -> bool:
+    """Whether a drafter is registered as ``name``."""
+    return _registered(name) is not None
+
+
+def _registered(name: str) -> str | None:
+    if name in DRAFTERS:
+        return DRAFTERS[name]
+    return next((point.value for point in entry_points(group=GROUP, name=name)), None)
 
 
 def make_drafter(spec: str, target: Any) -> Drafter:
@@ -37,9 +93,9 @@ def make_drafter(spec: str, target: Any) -> Drafter:
 
         return together.make(spec, target)
     name, _, argument = spec.partition(":")
-    module, _, function = DRAFTERS[_known(name, spec)].partition(":")
-    make: Callable[[str, Any], Drafter] = getattr(import_module(module), function)
-    return make(argument, target)
+    if not is_drafter(name):
+        raise OptionError(_unknown(spec))
+    return drafter_named(name).make(argument, target)
 
 
 def check_spec(spec: str) -> None:
@@ -47,25 +103,23 @@ def check_spec(spec: str) -> None:
     if spec in ("none", "auto"):
         return
     names = [part.partition(":")[0] for part in _parts(spec)]
-    for name in names:
-        _known(name, spec)
-    if all(name in _NEED_NO_TARGET for name in names):
+    if not all(map(is_drafter, names)):
+        raise OptionError(_unknown(spec))
+    if not any(drafter_named(name).needs_target for name in names):
         make_drafter(spec, None)
 
 
 def _parts(spec: str) -> list[str]:
     """The drafters of ``a+b``; one where not all parts are names of drafters."""
     parts = spec.split("+")
-    return parts if all(part.partition(":")[0] in DRAFTERS for part in parts) else [spec]
+    return parts if all(is_drafter(part.partition(":")[0]) for part in parts) else [spec]
 
 
-def _known(name: str, spec: str) -> str:
-    if name not in DRAFTERS:
-        raise OptionError(
-            f"`drafter` is {spec!r}: give one of {', '.join(DRAFTERS)} (with what they need: model:PATH, copy:int4, "
-            "retrieval:STORE), or several as in lookup+recycling"
-        )
-    return name
+def _unknown(spec: str) -> str:
+    return (
+        f"`drafter` is {spec!r}: give one of {', '.join(DRAFTERS)} (with what they need: model:PATH, copy:int4, "
+        "retrieval:STORE), or several as in lookup+recycling"
+    )
 
 
 def refuse_argument(name: str, argument: str) -> None:

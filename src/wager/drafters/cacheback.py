@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence as ListLike
 from typing import Any, NamedTuple
 
+from wager.drafters.base import DrafterInfo
 from wager.drafters.growing import Growing
 from wager.errors import OptionError
 from wager.types import EMPTY, Draft, DraftKind, Limits, Seen, Sequence, Verdict
@@ -178,3 +179,14 @@ def make(argument: str, target: Any) -> Cacheback:
             "tokens each, as in cacheback:1,3"
         )
     return Cacheback(n_leader=lengths[0], n_follower=lengths[1])
+
+
+DRAFTER = DrafterInfo(
+    make=make,
+    drafts="what followed the last token lately, over all requests; `cacheback:2,2` sets the lengths of leader and "
+    "follower",
+    remembers="a table, in memory",
+    costs="50 µs",
+    source="Ma, Gim, Zhong 2511.21699",
+    needs_target=False,
+)

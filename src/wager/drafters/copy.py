@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from wager.drafters.base import DrafterInfo
 from wager.drafters.model import ModelDrafter, loaded
 from wager.errors import ModelError, OptionError
 
@@ -22,3 +23,13 @@ def make(argument: str, target: Any) -> ModelDrafter:
             raise ModelError(f"`{target.ir_dir}` has no weights that can be made int4: choose another drafter")
 
     return loaded("copy:int4", target.ir_dir, target, prepare=prepare)
+
+
+DRAFTER = DrafterInfo(
+    make=make,
+    family="target",
+    argument="int4",
+    drafts="with the target's own weights in int4, made while loading",
+    costs="a forward of the copy per token",
+    source="a quantised copy as draft, as in QSpec 2410.11305",
+)

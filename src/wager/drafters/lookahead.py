@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence as ListLike
 from typing import Any
 
-from wager.drafters.base import refuse_argument
+from wager.drafters.base import DrafterInfo, refuse_argument
 from wager.drafters.cacheback import N_BEFORE, FollowerTable, Tokens, strength
 from wager.drafters.growing import Growing
 from wager.types import Draft, DraftKind, Limits, Seen, Sequence, Verdict
@@ -84,3 +84,13 @@ def make(argument: str, target: Any) -> Lookahead:
     """For the registry; the target does not matter."""
     refuse_argument("lookahead", argument)
     return Lookahead()
+
+
+DRAFTER = DrafterInfo(
+    make=make,
+    drafts="n-grams of the target's own choices, after rejected tokens too",
+    remembers="a pool, in memory",
+    costs="0.2 ms",
+    source="the pool of Fu et al. 2402.02057",
+    needs_target=False,
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence as ListLike
 from typing import Any
 
-from wager.drafters.base import refuse_argument
+from wager.drafters.base import DrafterInfo, refuse_argument
 from wager.drafters.suffix_automaton import SuffixAutomaton
 from wager.types import EMPTY, Draft, DraftKind, Limits, Seen, Sequence, Verdict, chain
 
@@ -69,3 +69,13 @@ def make(argument: str, target: Any) -> Lookup:
     """For the registry; the target does not matter."""
     refuse_argument("lookup", argument)
     return Lookup()
+
+
+DRAFTER = DrafterInfo(
+    make=make,
+    drafts="what followed the longest suffix of prompt and answer that occurred before",
+    costs="20 µs",
+    source="SAM-Decoding 2411.10666; prompt look-up, Saxena 2023",
+    trees=False,
+    needs_target=False,
+)

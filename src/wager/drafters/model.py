@@ -19,6 +19,7 @@ import numpy as np
 
 from wager.cache import BlockPool, Fork
 from wager.commit import terminal_ids
+from wager.drafters.base import DrafterInfo
 from wager.drafters.drawing import Drawing, Shape, draw_iid, draw_without_replacement, law_of, shape_of, topped_up
 from wager.errors import OptionError, VocabularyError
 from wager.pack import Feed, Slots, extra_rows, n_pad_blocks, n_read, pack
@@ -370,3 +371,14 @@ def loaded(name: str, ir_dir: Path, target: Any, *, prepare: Callable[[Any], obj
     return ModelDrafter(
         model, n_valid_ids=target.n_valid_ids, eos_ids=target.text.eos_ids, drawing=target.drawing, name=name
     )
+
+
+DRAFTER = DrafterInfo(
+    make=make,
+    family="model",
+    argument="PATH",
+    drafts="with another model of the same vocabulary",
+    needs="that model",
+    costs="a forward of it per token",
+    source="Leviathan et al. 2211.17192; coupled draws, Daliri et al. 2408.07978",
+)

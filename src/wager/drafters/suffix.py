@@ -19,6 +19,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from wager.drafters.base import DrafterInfo
 from wager.drafters.growing import Growing
 from wager.drafters.suffix_trie import Node, Place, SuffixTrie
 from wager.errors import ModelError, OptionError, WagerError
@@ -294,3 +295,13 @@ def make(argument: str, target: Any) -> Suffix:
     drafter = Suffix(shared=texts)
     weakref.finalize(drafter, texts.keep)  # when it is dropped, or the process ends
     return drafter
+
+
+DRAFTER = DrafterInfo(
+    make=make,
+    drafts="what followed most often, by counted suffixes of this text and of answers given before",
+    remembers="up to 65536 tokens of answers, also on disk (below `WAGER_HOME`, per model); `suffix:local` nothing",
+    costs="0.1 ms",
+    source="SuffixDecoding, Oliaro et al. 2411.04975",
+    needs_target=False,
+)

@@ -11,7 +11,7 @@ from collections.abc import Sequence as ListLike
 from dataclasses import replace
 from typing import Any
 
-from wager.drafters.base import make_drafter
+from wager.drafters.base import drafter_named, make_drafter
 from wager.errors import OptionError
 from wager.pack import paths
 from wager.types import EMPTY, Draft, Drafter, DraftKind, Limits, Seen, Sequence, Verdict
@@ -109,7 +109,7 @@ def make(spec: str, target: Any) -> Together:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise OptionError(f"`drafter` is {spec!r}: {twice!r} is in it twice, once is enough")
-    costly = next((name for name in names if name.partition(":")[0] in ("model", "copy")), None)
+    costly = next((name for name in names if drafter_named(name.partition(":")[0]).family != "text"), None)
     if costly is not None:
         raise OptionError(f"`drafter` is {spec!r}: {costly!r} runs a model, only drafters from text go together")
     return Together([make_drafter(name, target) for name in names])
