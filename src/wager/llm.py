@@ -89,12 +89,12 @@ class _Answer:
 class LLM:
     """A model with its engine. Not thread-safe: use it from one thread.
 
-    ``model``: catalog name, OWNER/NAME, IR folder or GGUF file. ``drafter``: none, auto, or one of docs/drafters.md.
-    ``num_draft_tokens``: None lets the cost policy decide each step; n drafts n tokens always. ``rule``: how drafts are
-    verified (docs/rules.md); only walk keeps sampled text independent of them. ``tree_width``: children a node of a
-    draft tree has, at ``tree_levels`` levels after ``tree_trunk`` tokens. ``kv_cache_gb``: memory for K/V (default:
-    eight full contexts, at most a quarter of what is free and 8 GB; a draft model has its own default).
-    ``require_identical``: raise IdentityError where text might depend on how tokens are grouped.
+    ``model``: catalog name, OWNER/NAME, IR folder or GGUF file. ``drafter``: none, auto, one of docs/drafters.md, or an
+    object (a ``Drafter``). ``num_draft_tokens``: None lets the cost policy decide each step; n drafts n tokens always.
+    ``rule``: how drafts are verified (docs/rules.md); only walk keeps sampled text independent of them. ``tree_width``:
+    children a node of a draft tree has, at ``tree_levels`` levels after ``tree_trunk`` tokens. ``kv_cache_gb``: memory
+    for K/V (default: eight full contexts, at most a quarter of what is free and 8 GB; a draft model has its own
+    default). ``require_identical``: raise IdentityError where text might depend on how tokens are grouped.
     ``progress(what, done, total)`` is told about long work. Raises WagerError kinds.
     """
 
@@ -102,7 +102,7 @@ class LLM:
         self,
         model: str | Path = "smollm2-135m",
         *,
-        drafter: str = "auto",
+        drafter: Drafter | str = "auto",
         profile: str = "fast",
         num_draft_tokens: int | None = None,
         rule: str = "walk",
@@ -137,9 +137,9 @@ class LLM:
         if require_identical:
             check_identical(self._rule, self._exactness.reason)
         self._threads = threads
-        self._drafter_name = AUTO_DRAFTER if drafter == "auto" else drafter
+        self._drafter_name = AUTO_DRAFTER if drafter == "auto" else getattr(drafter, "name", drafter)
         self._engine = self.make_engine(
-            drafter=self._drafter_name,
+            drafter=drafter,
             num_draft_tokens=num_draft_tokens,
             rule=self._rule,
             tree_width=tree_width,

@@ -98,9 +98,9 @@ def make_drafter(spec: str, target: Any) -> Drafter:
     return drafter_named(name).make(argument, target)
 
 
-def check_spec(spec: str) -> None:
-    """Raises ``OptionError`` for a drafter's name or argument that is wrong whatever the target."""
-    if spec in ("none", "auto"):
+def check_spec(spec: str | Drafter) -> None:
+    """Raises ``OptionError`` for a drafter's name or argument that is wrong whatever the target; an object is not."""
+    if not isinstance(spec, str) or spec in ("none", "auto"):
         return
     names = [part.partition(":")[0] for part in _parts(spec)]
     if not all(map(is_drafter, names)):
