@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as ListLike
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from wager.pack import extra_rows
 from wager.types import Limits, RowsRule, Sequence
@@ -80,4 +80,6 @@ def bounded(
     depth = max(0, min(limit.depth, room, n_nodes))
     if not masks and depth:
         n_nodes = max(depth, min(n_nodes, n_rows * depth // (n_committed + depth)))
-    return Limits(n_nodes if depth else 0, depth, limit.width if trees else min(limit.width, 1))
+    return replace(
+        limit, n_nodes=n_nodes if depth else 0, depth=depth, width=limit.width if trees else min(limit.width, 1)
+    )

@@ -12,10 +12,11 @@ import numpy as np
 from wager.pack import paths
 from wager.testing_rules import check_rule as check_rule
 from wager.tree import children
-from wager.types import EMPTY, Draft, Drafter, DraftKind, Law, Limits, Sampling, Seen, Sequence, Verdict
+from wager.types import EMPTY, Draft, Drafter, DraftKind, Drawn, Law, Limits, Sampling, Seen, Sequence, Steered, Verdict
 
 MakeDrafter = Callable[[], Drafter]
 
+N_HIDDEN = 8  # width of the hidden states that drafters are shown
 _SAMPLED = ("iid", "without_replacement")  # kinds whose chance rules rely on
 _WARM = Sampling(temperature=0.8)
 _TREE = Limits(8, 4, 2)
@@ -49,6 +50,8 @@ def check_drafter(
             _check_one(make, text, sampling, vocab_size)
     if make().kind in _SAMPLED:
         _check_form(make, texts, vocab_size)
+    if isinstance(make(), Steered):
+        _check_steered(make, texts)
     _check_repeatable(make, texts)
     if not learns:
         _check_catching_up(make, texts, vocab_size)
@@ -175,9 +178,10 @@ def _check_form(make: MakeDrafter, texts: ListLike[list[int]], vocab_size: int) 
 
 
 def _seen(draft: Draft, vocab_size: int, seed: int) -> Seen:
-    """Some logits after the last token and after every node."""
-    logits = np.random.default_rng(seed).standard_normal((len(draft) + 1, vocab_size)).astype(np.float32)
-    return Seen(logits, np.arange(len(draft) + 1, dtype=np.int32))
+    """Some logits and hidden states after the last token and after every node."""
+    n_rows, rng = len(draft) + 1, np.random.default_rng(seed)
+    logits, hidden = (rng.standard_normal((n_rows, n)).astype(np.float32) for n in (vocab_size, N_HIDDEN))
+    return Seen(logits, np.arange(n_rows, dtype=np.int32), hidden)
 
 
 def _settle(draft: Draft, truth: ListLike[int]) -> Verdict:
@@ -201,6 +205,35 @@ def _same(a: Draft, b: Draft) -> bool:
         and a.support == b.support
         and all(np.array_equal(x.ids, y.ids) and np.allclose(x.probs, y.probs) for x, y in laws)
     )
+
+
+class _Never:
+    """Ends nothing, or everything before its first token."""
+
+    n_top = 0
+
+    def __init__(self, *, at_once: bool = False) -> None:
+        self._at_once = at_once
+
+    def before(self, path: Drawn, entropy: float) -> bool:
+        assert entropy >= 0, f"an entropy of {entropy}"
+        return self._at_once
+
+    def after(self, paths: ListLike[Drawn]) -> list[bool]:
+        return [False] * len(paths)
+
+
+def _check_steered(make: MakeDrafter, texts: ListLike[list[int]]) -> None:
+    """A stop that ends nothing changes nothing but that nodes tell their probability; one that ends all leaves none."""
+    for text in texts:
+        limits = [Limits(4, 4, stop=stop) for stop in (None, _Never(), _Never(at_once=True))]
+        free, asked, none = (make().propose([_sequence(0, text, 1)], [limit])[0] for limit in limits)
+        assert _same(free, asked), f"a stop that never ends a draft makes it {asked}, not {free}"
+        assert free.confidence is None, "confidence that nobody asked for"
+        told = asked.confidence
+        assert told is not None, "no confidence where a stop asked for it"
+        assert bool(np.all((told > 0) & (told <= 1))), f"probabilities of drafted tokens are {told}"
+        assert len(none) == 0, f"a stop before the first token leaves {none}"
 
 
 def _check_repeatable(make: MakeDrafter, texts: ListLike[list[int]]) -> None:

@@ -53,7 +53,8 @@ def prune(draft: Draft, nodes: ListLike[int]) -> Draft:
     new = np.full(len(draft) + 1, -1, np.int32)  # the last entry is what parent -1 maps to
     new[kept] = np.arange(len(kept), dtype=np.int32)
     laws = None if draft.laws is None else tuple(draft.laws[i] for i in nodes)
-    return replace(draft, tokens=draft.tokens[kept], parents=new[draft.parents[kept]], laws=laws)
+    confidence = None if draft.confidence is None else draft.confidence[kept]
+    return replace(draft, tokens=draft.tokens[kept], parents=new[draft.parents[kept]], laws=laws, confidence=confidence)
 
 
 def depths(draft: Draft) -> list[int]:

@@ -142,7 +142,8 @@ class Draft:
     parents -1, 0, 1, … ``laws`` (n): the law that node i was drawn from, after all options; siblings share one object
     (without replacement: the law before anything was taken out). None where nothing was drawn, or nobody asked.
     ``support`` says how strong the evidence was (the matched length of a look-up, else 0) and ``source`` which of
-    several drafters it came from ("": the only one): policies keep acceptance by both. ``kind`` "iid": siblings are
+    several drafters it came from ("": the only one): policies keep acceptance by both. ``confidence`` (n,): the
+    probability that the draft's own model gave each node, where ``Limits.stop`` asked. ``kind`` "iid": siblings are
     independent draws in draw order, and may hold the same token; the nodes with one path of tokens are then one context
     (``tree.contexts``). Every other kind has different siblings.
     """
@@ -153,9 +154,11 @@ class Draft:
     kind: DraftKind = "deterministic"
     support: int = 0
     source: str = ""
+    confidence: F32 | None = None
 
     def __post_init__(self) -> None:
         assert self.laws is None or len(self.laws) == len(self.tokens), "one law a node"
+        assert self.confidence is None or self.confidence.shape == self.tokens.shape, "one probability a node"
         assert self.tokens.shape == self.parents.shape, (self.tokens.shape, self.parents.shape)
         assert self.tokens.ndim == 1
         assert bool(np.all(self.parents < np.arange(len(self.parents)))), self.parents
@@ -256,12 +259,45 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
+class Drawn:
+    """A path being drafted, as its own model saw it: of every token its probability, and the entropy (nats) of the law
+    that it was drawn from.
+    """
+
+    probs: tuple[float, ...] = ()
+    entropies: tuple[float, ...] = ()
+
+
+class Stop(Protocol):
+    """When to end a draft while it is drawn. A drafter that is ``Steered`` asks, the text must not depend on it.
+
+    ``before``: the ``entropy`` of the law after a path is known and nothing has been drawn from it; True: nothing is.
+    ``after``: every path has another token; which of them end here (tokens stay). Entropies are those of the ``n_top``
+    likeliest tokens, as if there were no others; 0 takes all.
+
+    Rules that rely on the chance in a draft allow both for single paths only: then what is drawn decides about later
+    tokens, never about itself (related work: keep, then stop).
+    """
+
+    @property
+    def n_top(self) -> int: ...
+    def before(self, path: Drawn, entropy: float) -> bool: ...
+    def after(self, paths: ListLike[Drawn]) -> list[bool]: ...
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one sequence may draft this step: nodes in all, depth, children a node. Zeros mean: do not draft."""
+    """How much one sequence may draft this step: nodes in all, depth, children a node. Zeros mean: do not draft.
+
+    ``trunk``: tokens before branches part, where the drafter is ``Steered``; None leaves it to the drafter. ``stop``
+    ends a draft earlier.
+    """
 
     n_nodes: int
     depth: int
     width: int = 1
+    trunk: int | None = None
+    stop: Stop | None = None
 
 
 class Model(Protocol):
@@ -314,6 +350,15 @@ class ReadsTarget(Protocol):
     """A drafter that reads the target's K/V: told where once, when its engine is made."""
 
     def attach(self, view: TargetView) -> None: ...
+
+
+@runtime_checkable
+class Steered(Protocol):
+    """A drafter that draws from laws of its own: it honours ``Limits.trunk`` and ``Limits.stop``, and where there is a
+    stop its drafts carry ``Draft.confidence``.
+    """
+
+    steered: bool
 
 
 class Drafter(Protocol):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from wager.errors import OptionError
-from wager.sampling import Noise, Scores, top_indices
+from wager.sampling import Noise, Scores, exponentials, top_indices
 from wager.types import DraftKind, Law, Limits
 
 KINDS: tuple[DraftKind, ...] = ("deterministic", "coupled", "iid", "without_replacement")
@@ -86,7 +86,7 @@ def shape_of(drawing: Drawing, limit: Limits, *, n_leaves: int, greedy: bool) ->
     First the last of the branching levels go, then children. ``greedy``: temperature 0, where nothing but the best
     token can be drawn without replacement.
     """
-    trunk = min(drawing.trunk, limit.depth)
+    trunk = trunk_of(drawing, limit)
     levels = min(1 if drawing.kind == "iid" else drawing.levels, limit.depth - trunk)
     width = max(1, min(limit.width, n_leaves))
     if drawing.kind == "without_replacement":
@@ -94,6 +94,34 @@ def shape_of(drawing: Drawing, limit: Limits, *, n_leaves: int, greedy: bool) ->
     while levels > 1 and width**levels > n_leaves:
         levels -= 1
     return Shape(limit.depth, trunk, levels, width if levels else 1)
+
+
+def trunk_of(drawing: Drawing, limit: Limits) -> int:
+    """Levels with a single child before branching starts."""
+    return min(drawing.trunk if limit.trunk is None else limit.trunk, limit.depth)
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """What a draft model thinks of a token to come: log-weights ``x`` (V,), their log-sum ``total``, the entropy."""
+
+    x: Scores
+    total: float
+    entropy: float
+
+    def of(self, token: int) -> float:
+        """Probability of a token, before a law is cut to fewer ids."""
+        return float(np.exp(float(self.x[token]) - self.total))
+
+
+def belief(x: Scores, n_top: int) -> Belief:
+    """The belief behind scores (V,); its entropy (nats) over the ``n_top`` likeliest tokens alone, or over all (0)."""
+    best = float(x.max())
+    weights = exponentials(np.subtract(x, best, dtype=np.float64))
+    total = float(weights.sum())
+    some = weights if not 0 < n_top < len(weights) else np.partition(weights, -n_top)[-n_top:]
+    shares = some[some > 0] / float(some.sum())
+    return Belief(x, best + float(np.log(total)), max(0.0, -float(shares @ np.log(shares))))
 
 
 def law_of(x: Scores, temperature: float, n_ids: int) -> Law:

@@ -11,53 +11,32 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as ListLike
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from wager.cache import BlockPool, Fork
+from wager.cache import BlockPool
 from wager.commit import terminal_ids
 from wager.drafters.base import DrafterInfo
-from wager.drafters.drawing import Drawing, Shape, draw_iid, draw_without_replacement, law_of, shape_of, topped_up
+from wager.drafters.branches import Branch, Child, State, agreement, draft_of, further, parted
+from wager.drafters.drawing import (
+    Drawing,
+    belief,
+    draw_iid,
+    draw_without_replacement,
+    law_of,
+    shape_of,
+    topped_up,
+    trunk_of,
+)
 from wager.errors import OptionError, VocabularyError
 from wager.pack import Feed, Slots, extra_rows, n_pad_blocks, n_read, pack
 from wager.sampling import Noise, Scores, arrivals, scores
 from wager.types import EMPTY, F32, Draft, DraftKind, Law, Limits, Model, Sampling, Seen, Sequence, Verdict
 
 _COUPLED = Drawing()
-_Child = tuple[int, tuple[int, ...]]  # token, and the members that go on to it
-
-
-@dataclass(slots=True, eq=False)
-class _Branch:
-    """A continuation being drafted: ``seq.tokens`` is committed tokens and its nodes, cached up to ``seq.n_cached``.
-
-    ``laws``: those its nodes were drawn from. ``members``: the i.i.d. sequences that agree on all of it so far.
-    """
-
-    seq: Sequence
-    fork: Fork | None = None
-    laws: tuple[Law, ...] = ()
-    members: tuple[int, ...] = (0,)
-
-
-@dataclass(slots=True, eq=False)
-class _State:
-    """What the draft model's cache holds for one target sequence: the branches of the last draft, the first of them on
-    the sequence's own table.
-    """
-
-    noise: Noise
-    branches: list[_Branch] = field(default_factory=list)
-    start: int = 0  # committed tokens when the last draft was drawn
-    shape: Shape = field(default_factory=lambda: Shape(0, 0, 0, 1))
-
-    @property
-    def n_rows(self) -> int:
-        """Rows that every branch needs."""
-        return self.start + self.shape.depth + 1
 
 
 class ModelDrafter:
@@ -66,6 +45,8 @@ class ModelDrafter:
     Drafts nothing where the draft model's context or K/V memory ends. Deterministic in ``seq.tokens``, seed and sample.
     Raises VocabularyError where the draft model does not know every token of the target.
     """
+
+    steered = True
 
     def __init__(
         self,
@@ -91,7 +72,7 @@ class ModelDrafter:
         n_pad = n_pad_blocks(model, model.max_rows)
         self._pad_blocks = range(n_pad)
         self._pool = BlockPool(model.n_blocks - n_pad, model.block_size, first=n_pad)
-        self._states: dict[int, _State] = {}
+        self._states: dict[int, State] = {}
         self._forward_s = 0.0  # running seconds of a one-token forward
 
     def propose(self, seqs: ListLike[Sequence], limits: ListLike[Limits]) -> list[Draft]:
@@ -136,7 +117,7 @@ class ModelDrafter:
         """Raise AssertionError unless the block bookkeeping is whole."""
         self._pool.check([b.fork for s in self._states.values() for b in s.branches if b.fork is not None])
 
-    def _drop_forks(self, state: _State) -> None:
+    def _drop_forks(self, state: State) -> None:
         for branch in state.branches[1:]:
             assert branch.fork is not None
             self._pool.drop(branch.fork)
@@ -144,13 +125,13 @@ class ModelDrafter:
 
     # -- before anything is drawn ----------------------------------------------------------------------------------
 
-    def _catch_up(self, seqs: ListLike[Sequence], asked: dict[int, Limits]) -> dict[int, _State]:
+    def _catch_up(self, seqs: ListLike[Sequence], asked: dict[int, Limits]) -> dict[int, State]:
         """Trunks with all committed tokens and room for the drafts, whose forms are settled here; without those where
         context or memory ends.
         """
         for seq in seqs:
             self._keep_trunk(seq)
-        ready: dict[int, _State] = {}
+        ready: dict[int, State] = {}
         for seq in seqs:
             n_rows = len(seq.tokens) + asked[seq.id].depth + 1
             if n_rows > self._model.context_length or not self._pool.reserve(seq.id, n_rows):
@@ -162,10 +143,13 @@ class ModelDrafter:
             limit, greedy = asked[seq_id], state.branches[0].seq.sampling.temperature == 0
             # as if all branches parted as early as they can: a sampled draft must have its form whatever is drawn
             n_blocks = self._pool.blocks_for_fork(
-                state.start + min(self.drawing.trunk, limit.depth), state.start + limit.depth + 1
+                state.start + trunk_of(self.drawing, limit), state.start + limit.depth + 1
             )
             n_leaves = min(limit.n_nodes // limit.depth, 1 + n_free // n_blocks)
             state.shape = shape_of(self.drawing, limit, n_leaves=n_leaves, greedy=greedy)
+            state.stop = limit.stop
+            one_path = state.shape.n_leaves == 1
+            assert limit.stop is None or one_path or not self.drawing.sampled, "paths that stop by what others hold"
             state.branches[0].members = tuple(range(state.shape.n_leaves))
             n_free -= (state.shape.n_leaves - 1) * n_blocks
         return ready
@@ -174,10 +158,10 @@ class ModelDrafter:
         """Keep of the last draft what the committed tokens confirm."""
         state = self._states.get(seq.id)
         if state is None:
-            state = self._states[seq.id] = _State(Noise(seq.seed, seq.sample))
+            state = self._states[seq.id] = State(Noise(seq.seed, seq.sample))
             n_cached = self._pool.open(seq.id, seq.tokens, n_read=n_read(seq, self._model.rows_rule))
         else:
-            agreed = [_agreement(branch.seq, seq.tokens) for branch in state.branches]
+            agreed = [agreement(branch.seq, seq.tokens) for branch in state.branches]
             best = int(np.argmax(agreed))
             n_cached = min(agreed[best], len(seq.tokens) - 1)
             for i, branch in enumerate(state.branches):
@@ -186,12 +170,12 @@ class ModelDrafter:
                 elif branch.fork is not None:
                     self._pool.drop(branch.fork)
             self._pool.keep(seq.id, seq.tokens, n_cached)
-        state.branches = [_Branch(replace(seq, tokens=list(seq.tokens), n_cached=n_cached))]
+        state.branches = [Branch(replace(seq, tokens=list(seq.tokens), n_cached=n_cached))]
         state.start = len(seq.tokens)
 
     # -- drawing, level by level -----------------------------------------------------------------------------------
 
-    def _grow(self, states: ListLike[_State]) -> None:
+    def _grow(self, states: ListLike[State]) -> None:
         """Read what is not cached, draw children after it, and so on for every branch until its depth."""
         level = 0
         while growing := [place for state in states for place in self._growing(state, level)]:
@@ -200,13 +184,15 @@ class ModelDrafter:
             copies: list[tuple[int, int]] = []
             for branch, logits in self._read([branch for _, _, branch in growing]):
                 copies += self._extend(*at[id(branch)], level, logits)
+            for state in {id(state): state for state, _, _ in growing}.values():
+                self._end(state, level)
             if copies:
                 self._model.copy([src for src, _ in copies], [dst for _, dst in copies])
             if level:  # the first one reads prompts
                 self._clock((time.perf_counter() - start) / len({id(state) for state, _, _ in growing}))
             level += 1
 
-    def _growing(self, state: _State, level: int) -> list[tuple[_State, int, _Branch]]:
+    def _growing(self, state: State, level: int) -> list[tuple[State, int, Branch]]:
         """Branches that go on at a level, with their index. Sampled ones do past an end of text: the commit cuts."""
         if level >= state.shape.depth:
             return []
@@ -214,13 +200,20 @@ class ModelDrafter:
         return [
             (state, i, branch)
             for i, branch in enumerate(state.branches)
-            if level == 0 or self.drawing.sampled or branch.seq.tokens[-1] not in ends
+            if not branch.ended and (level == 0 or self.drawing.sampled or branch.seq.tokens[-1] not in ends)
         ]
+
+    def _end(self, state: State, level: int) -> None:
+        """End the branches that go no further, once all of a level are drawn."""
+        if state.stop is not None:
+            grown = [branch for branch in state.branches if len(branch.drawn.probs) == level + 1]
+            for branch, ends in zip(grown, state.stop.after([branch.drawn for branch in grown]), strict=True):
+                branch.ended = ends
 
     def _clock(self, seconds: float) -> None:
         self._forward_s = seconds if not self._forward_s else 0.9 * self._forward_s + 0.1 * seconds
 
-    def _read(self, branches: ListLike[_Branch]) -> Iterator[tuple[_Branch, F32]]:
+    def _read(self, branches: ListLike[Branch]) -> Iterator[tuple[Branch, F32]]:
         """Feed what is not cached; each branch with the logits (V,) after it, to be used before the next is taken."""
         pending = list(branches)
         while pending:
@@ -228,7 +221,7 @@ class ModelDrafter:
             yield from ((branch, logits[id(branch)]) for branch in pending if id(branch) in logits)
             pending = [branch for branch in pending if id(branch) not in logits]
 
-    def _forward(self, branches: ListLike[_Branch]) -> dict[int, F32]:
+    def _forward(self, branches: ListLike[Branch]) -> dict[int, F32]:
         """Feed each branch's next uncached tokens; logits (V,) after the branches that are all fed then."""
         feeds, slots, fed = [], [], []
         n_left, rule = self._model.max_rows, self._model.rows_rule
@@ -255,10 +248,15 @@ class ModelDrafter:
             id(b): forward.logits[i[0], : self._n_valid] for b, i in zip(fed, packed.rows, strict=True) if i is not None
         }
 
-    def _extend(self, state: _State, index: int, level: int, logits: F32) -> list[tuple[int, int]]:
+    def _extend(self, state: State, index: int, level: int, logits: F32) -> list[tuple[int, int]]:
         """Draw the children of a branch: it goes on to the first, forks to the others. Returns the block copies due."""
         branch = state.branches[index]
-        seq, laws = branch.seq, branch.laws
+        seq, laws, drawn, seen = branch.seq, branch.laws, branch.drawn, None
+        if state.stop is not None:
+            seen = belief(self._scores(seq, seq.sampling, logits), state.stop.n_top)
+            branch.ended = state.stop.before(drawn, seen.entropy)
+            if branch.ended:
+                return []
         children, law = self._children(state, index, level, logits)
         if law is not None:
             laws = (*laws, law)
@@ -267,13 +265,14 @@ class ModelDrafter:
             fork = self._pool.fork(seq.id, len(seq.tokens), state.n_rows, of=branch.fork)
             assert fork is not None, "blocks for every branch were counted before"
             copies += fork.copies
-            state.branches.append(_Branch(replace(seq, tokens=[*seq.tokens, token]), fork, laws, members))
+            other = replace(seq, tokens=[*seq.tokens, token])
+            state.branches.append(Branch(other, fork, laws, members, further(drawn, seen, token)))
         token, branch.members = children[0]
         seq.tokens.append(token)
-        branch.laws = laws
+        branch.laws, branch.drawn = laws, further(drawn, seen, token)
         return copies
 
-    def _children(self, state: _State, index: int, level: int, logits: F32) -> tuple[list[_Child], Law | None]:
+    def _children(self, state: State, index: int, level: int, logits: F32) -> tuple[list[Child], Law | None]:
         """What is drawn after a branch, in draw order; and the law, where drafts carry them."""
         branch, k = state.branches[index], state.shape.n_children(level)
         seq, temperature = branch.seq, branch.seq.sampling.temperature
@@ -281,7 +280,7 @@ class ModelDrafter:
         law = self._law(seq, x, logits, k) if self.has_laws else None
         if law is not None and self.kind == "iid":
             if level >= state.shape.trunk:
-                return _parted(draw_iid(law, state.noise, state.start, branch.members, level), branch.members), law
+                return parted(draw_iid(law, state.noise, state.start, branch.members, level), branch.members), law
             tokens = draw_iid(law, state.noise, state.start, [0], level)
         elif law is not None and self.kind == "without_replacement":
             tokens = draw_without_replacement(law, state.noise, state.start, index, level, k)
@@ -302,29 +301,8 @@ class ModelDrafter:
         banned = terminal_ids(sampling, self._eos_ids)
         return scores(logits, sampling, tokens=seq.tokens, n_prompt=seq.n_prompt, banned=banned)
 
-    def _draft(self, state: _State) -> Draft:
-        """The branches as one draft, path after path; i.i.d. sequences share the trunk only."""
-        branches = state.branches
-        if self.kind == "iid":
-            of = {k: branch for branch in branches for k in branch.members}
-            branches = [of[k] for k in range(state.shape.n_leaves)]
-        tokens: list[int] = []
-        parents: list[int] = []
-        laws: list[Law] = []
-        known: dict[tuple[int, int], int] = {}
-        for branch in branches:
-            node = -1
-            for level, token in enumerate(branch.seq.tokens[state.start :]):
-                shared = self.kind != "iid" or level < state.shape.trunk
-                if not shared or (node, token) not in known:
-                    known[node, token] = len(tokens)
-                    tokens.append(token)
-                    parents.append(node)
-                    laws += branch.laws[level : level + 1]
-                node = known[node, token]
-        return Draft(
-            np.array(tokens, np.int32), np.array(parents, np.int32), tuple(laws) if self.has_laws else None, self.kind
-        )
+    def _draft(self, state: State) -> Draft:
+        return draft_of(state, self.kind, has_laws=self.has_laws)
 
 
 def _within(law: Law, x: Scores) -> Scores:
@@ -332,22 +310,6 @@ def _within(law: Law, x: Scores) -> Scores:
     some = np.full(len(x), -np.inf)
     some[law.ids] = x[law.ids]
     return some
-
-
-def _parted(tokens: ListLike[int], members: ListLike[int]) -> list[_Child]:
-    """Which members drew which token, in draw order of the tokens."""
-    drawn: dict[int, tuple[int, ...]] = {}
-    for token, member in zip(tokens, members, strict=True):
-        drawn[token] = (*drawn.get(token, ()), member)
-    return list(drawn.items())
-
-
-def _agreement(cached: Sequence, tokens: ListLike[int]) -> int:
-    """Rows of a branch's cache that the committed tokens confirm."""
-    n = min(cached.n_cached, len(tokens))
-    a, b = np.asarray(cached.tokens[:n]), np.asarray(tokens[:n])
-    differ = np.flatnonzero(a != b)
-    return int(differ[0]) if len(differ) else n
 
 
 def make(argument: str, target: Any) -> ModelDrafter:
