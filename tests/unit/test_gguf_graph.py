@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 import collections
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import openvino as ov
 import pytest
 from gguf import GGMLQuantizationType as QType
 
+from tiny_gguf import tiny
 from wager.models import reference
 from wager.models.gguf_graph import build
 from wager.models.gguf_read import Source
 
 EXACT = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0", "KV_CACHE_PRECISION": "f32"}
 IDS = np.random.default_rng(7).integers(0, 384, 40)
-
-
-def _load(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-tiny = _load(Path(__file__).parents[1] / "data" / "make_tiny.py")
 
 
 def tensors(arch: str, *, tied: bool = False) -> dict[str, np.ndarray]:

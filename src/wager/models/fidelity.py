@@ -110,11 +110,11 @@ def divergence(p_logits: F32, q_logits: F32) -> F64:
 
 
 def probe_ids(ir_dir: Path) -> list[int]:
-    """The probe text as token ids of the model in ``ir_dir``, at most 512 of them."""
+    """The probe text as token ids of the model in ``ir_dir``, BOS included where it wants one: at most 512 of them."""
     import openvino_genai
 
     tokenizer = openvino_genai.Tokenizer(str(ir_dir))
-    return [int(i) for i in tokenizer.encode(PROBE, add_special_tokens=False).input_ids.data[0][:_MAX_TOKENS]]
+    return [int(i) for i in tokenizer.encode(PROBE).input_ids.data[0][:_MAX_TOKENS]]
 
 
 def imported_logits(ir_dir: Path, ids: list[int], properties: Mapping[str, str]) -> F32:

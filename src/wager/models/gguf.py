@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,13 +15,19 @@ from wager.errors import ModelError
 from wager.home import atomic_folder
 from wager.models.describe import DEFAULT_FORM, IMPORTER
 from wager.models.gguf_graph import build
-from wager.models.gguf_read import Source
+from wager.models.gguf_read import Shape, Source
+from wager.models.gguf_text import write_tokenizer
 from wager.models.weights import check_form
 from wager.models.wheel import sha256_of
 
 Progress = Callable[[str, int, int], None]
 _FULL_BYTES = 1 << 20  # less than this left after a failed write: that was why
-_TOKENIZER_FILES = tuple(f"openvino_{kind}.{end}" for kind in ("tokenizer", "detokenizer") for end in ("xml", "bin"))
+_CLASSES = {
+    "llama": "LlamaForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "gemma3": "Gemma3ForCausalLM",
+}
 _BYTES_PER_WEIGHT = {
     "int8-channel": 1.01,
     "int8-32": 1.13,
@@ -52,7 +56,7 @@ def import_gguf(gguf_path: Path, out_dir: Path, *, form: str = DEFAULT_FORM, pro
     needed = int(n_weights * _BYTES_PER_WEIGHT[form]) + 8_000_000
     step("read", 1, 1)
     with atomic_folder(out_dir, needed_bytes=needed) as folder:
-        write_tokenizer(gguf_path, folder)
+        write_tokenizer(source, folder)
         model, forms = build(source, form, step)
         step("write", 0, 1)
         save(model, folder / "openvino_model.xml")
@@ -73,41 +77,11 @@ def save(model: ov.Model, path: Path) -> None:
         raise ModelError(f"`{path}` could not be written ({error}): check the disk and its quota") from error
 
 
-def write_tokenizer(gguf_path: Path, folder: Path) -> None:
-    """Tokenizer and detokenizer, chat template included, as openvino-genai converts them from the GGUF vocabulary.
-
-    It writes them beside the file it is given, so it is given a link in a folder of its own.
-    """
-    import openvino_genai
-
-    with tempfile.TemporaryDirectory(dir=folder) as place:
-        link = Path(place) / "model.gguf"
-        os.symlink(gguf_path.absolute(), link)
-        try:
-            openvino_genai.Tokenizer(str(link), enable_save_ov_model=True)
-        except (RuntimeError, IndexError, ValueError) as error:
-            raise _no_tokenizer(gguf_path, (str(error).strip().splitlines() or ["?"])[-1]) from error
-        for name in _TOKENIZER_FILES:
-            if not (Path(place) / name).exists():
-                raise ModelError(
-                    f"`{gguf_path.name}` has no tokenizer that openvino-genai can convert: use another file"
-                )
-            (Path(place) / name).rename(folder / name)
-
-
-def _no_tokenizer(path: Path, reason: str) -> ModelError:
-    return ModelError(
-        f"openvino-genai cannot convert the tokenizer in `{path.name}` ({reason}), byte-level BPE is what it knows: "
-        "export the original with `optimum-cli export openvino --model OWNER/NAME FOLDER`"
-    )
-
-
 def _config(source: Source) -> dict[str, Any]:
     shape, special = source.shape, source.special
-    names = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
     return {
-        "architectures": [names[shape.architecture]],
-        "model_type": shape.architecture,
+        "architectures": [_CLASSES[shape.architecture]],
+        "model_type": "gemma3_text" if shape.is_gemma else shape.architecture,
         "hidden_size": shape.hidden,
         "intermediate_size": shape.ffn,
         "num_hidden_layers": shape.n_layers,
@@ -119,11 +93,20 @@ def _config(source: Source) -> dict[str, Any]:
         "rms_norm_eps": shape.eps,
         "rope_theta": shape.rope_base,
         "tie_word_embeddings": shape.tied,
-        "hidden_act": "silu",
+        "hidden_act": "gelu_pytorch_tanh" if shape.is_gemma else "silu",
         "bos_token_id": special.bos,
         "eos_token_id": special.end[0] if special.end else None,
         "pad_token_id": special.pad,
+        **_local_layers(shape),
     }
+
+
+def _local_layers(shape: Shape) -> dict[str, Any]:
+    """What config.json says of sliding windows, in the words of transformers."""
+    if not shape.window:
+        return {}
+    kinds = ["sliding_attention" if shape.is_local(layer) else "full_attention" for layer in range(shape.n_layers)]
+    return {"sliding_window": shape.window, "layer_types": kinds}
 
 
 def _generation_config(source: Source) -> dict[str, Any]:

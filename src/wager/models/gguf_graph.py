@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,13 +38,16 @@ def build(source: Source, form: str, step: Step) -> tuple[ov.Model, Counter[str]
     step("weights", 0, shape.n_layers + 1)
     embedding = builder.decompressed(builder.stored(["token_embd.weight"], [shape.vocab], shape.hidden, gathered=True))
     x = op.gather(embedding, ids, _i64(0))
-    cos, sin = _rotations(positions, shape.inv_freq)
-    context = _Attention(
-        builder, cos, sin, _causal_mask(ids, mask), beam, _empty_cache(ids, shape.n_kv_heads, shape.head_dim)
-    )
+    if shape.is_gemma:
+        x = op.multiply(x, op.constant(np.float32(shape.embedding_scale)))
+    views = [_View(*_rotations(positions, shape.inv_freq), _causal_mask(ids, mask))]
+    if shape.local_inv_freq is not None:
+        views.append(_View(*_rotations(positions, shape.local_inv_freq), _window_mask(ids, mask, shape.window)))
+    context = _Attention(builder, views, beam, _empty_cache(ids, shape.n_kv_heads, shape.head_dim))
     for layer in range(shape.n_layers):
-        x = op.add(x, context.attend(layer, builder.norm(x, f"blk.{layer}.attn_norm.weight", shape.hidden)))
-        x = op.add(x, _mlp(builder, layer, builder.norm(x, f"blk.{layer}.ffn_norm.weight", shape.hidden)))
+        norm = partial(builder.layer_norm, layer)
+        x = op.add(x, norm(context.attend(layer, norm(x, "attn_norm")), "post_attention_norm"))
+        x = op.add(x, norm(_mlp(builder, layer, norm(x, "ffn_norm")), "post_ffw_norm"))
         step("weights", layer + 1, shape.n_layers + 1)
     x = builder.norm(x, "output_norm.weight", shape.hidden)
     if shape.tied:
@@ -107,6 +111,12 @@ class _Builder:
             parts.append(bias if order is None else bias[order])
         return op.add(y, op.constant(np.concatenate(parts).reshape(1, 1, -1)))
 
+    def layer_norm(self, layer: int, x: Value, part: str) -> Value:
+        """``norm`` with a layer's gain, where models of this kind have one."""
+        name = f"blk.{layer}.{part}.weight"
+        wanted = self.source.shape.is_gemma or not part.startswith("post_")
+        return self.norm(x, name, self.source.shape.hidden) if wanted else x
+
     def norm(self, x: Value, name: str, size: int) -> Value:
         """x / sqrt(mean(x²) + eps) * gain over the last axis."""
         gain = self.source.vector(name, size)
@@ -122,12 +132,23 @@ class _Builder:
         return np.arange(rows).reshape(-1, head // 2, 2).swapaxes(1, 2).reshape(-1)
 
 
-class _Attention:
-    """Self-attention of all layers: shares rotations, mask and the empty cache; collects the Assign nodes."""
+class _View(NamedTuple):
+    """Rotations (B, 1, n, head_dim) and mask (B, 1, n, total) of the layers that see the same part of the text."""
 
-    def __init__(self, builder: _Builder, cos: Value, sin: Value, mask: Value, beam: Value, empty: Value) -> None:
-        self._builder, self._cos, self._sin = builder, cos, sin
-        self._mask, self._beam, self._empty = mask, beam, empty
+    cos: Value
+    sin: Value
+    mask: Value
+
+
+class _Attention:
+    """Self-attention of all layers: shares rotations, masks and the empty cache; collects the Assign nodes.
+
+    ``views``: of the layers that see the whole text, then of those with a window.
+    """
+
+    def __init__(self, builder: _Builder, views: list[_View], beam: Value, empty: Value) -> None:
+        self._builder, self._views = builder, views
+        self._beam, self._empty = beam, empty
         self.sinks: list[Any] = []
 
     def attend(self, layer: int, x: Value) -> Value:
@@ -138,29 +159,30 @@ class _Attention:
         y = builder.product(x, builder.stored([f"{n}.weight" for n in names], widths, shape.hidden))
         y = _named(builder.biased(y, [f"{n}.bias" for n in names], widths), f"layer.{layer}.qkv")
         q, k, v = op.variadic_split(y, _i64(-1), _i64s(*widths)).outputs()
-        q = self._rotated(self._heads(q, shape.n_heads, layer, "q"))
-        k = self._rotated(self._heads(k, shape.n_kv_heads, layer, "k"))
+        view = self._views[shape.is_local(layer)]
+        q = self._rotated(self._heads(q, shape.n_heads, layer, "q"), view)
+        k = self._rotated(self._heads(k, shape.n_kv_heads, layer, "k"), view)
         v = self._heads(v, shape.n_kv_heads, layer, "v")
         keys = self._cached(k, f"past_key_values.{layer}.keypresent.{layer}.key")
         values = self._cached(v, f"past_key_values.{layer}.valuepresent.{layer}.value")
-        attended = op.scaled_dot_product_attention(q, keys, values, self._mask)
+        attended = op.scaled_dot_product_attention(q, keys, values, view.mask)
         flat = op.reshape(op.transpose(attended, _i64s(0, 2, 1, 3)), _i64s(0, 0, widths[0]), True)
         y = builder.product(flat, builder.stored([f"blk.{layer}.attn_output.weight"], [shape.hidden], widths[0]))
         return builder.biased(y, [f"blk.{layer}.attn_output.bias"], [shape.hidden])
 
     def _heads(self, x: Value, n_heads: int, layer: int, part: str) -> Value:
-        """(B, n, heads * head_dim) to (B, heads, n, head_dim), normalised per head in qwen3."""
+        """(B, n, heads * head_dim) to (B, heads, n, head_dim), normalised per head in qwen3 and gemma3."""
         head_dim = self._builder.source.shape.head_dim
         x = op.reshape(x, _i64s(0, 0, n_heads, head_dim), True)
-        if part != "v" and self._builder.source.architecture == "qwen3":
+        if part != "v" and self._builder.source.shape.head_norms:
             x = self._builder.norm(x, f"blk.{layer}.attn_{part}_norm.weight", head_dim)
         return op.transpose(x, _i64s(0, 2, 1, 3))
 
-    def _rotated(self, x: Value) -> Value:
+    def _rotated(self, x: Value, view: _View) -> Value:
         half = self._builder.source.shape.head_dim // 2
         first, second = op.variadic_split(x, _i64(3), _i64s(half, half)).outputs()
         turned = op.concat([op.multiply(second, op.constant(np.full((1, 1, 1, 1), -1, np.float32))), first], -1)
-        return op.add(op.multiply(x, self._cos), op.multiply(turned, self._sin))
+        return op.add(op.multiply(x, view.cos), op.multiply(turned, view.sin))
 
     def _cached(self, new: Value, name: str) -> Value:
         """Past and new rows, (B, heads, past + n, head_dim), repeated for grouped-query attention."""
@@ -185,7 +207,7 @@ def _mlp(builder: _Builder, layer: int, x: Value) -> Value:
     names = [f"blk.{layer}.ffn_gate.weight", f"blk.{layer}.ffn_up.weight"]
     y = _named(builder.product(x, builder.stored(names, [shape.ffn] * 2, shape.hidden)), f"layer.{layer}.gate_up")
     gate, up = op.variadic_split(y, _i64(-1), _i64s(shape.ffn, shape.ffn)).outputs()
-    inner = op.multiply(op.swish(gate), up)
+    inner = op.multiply(op.gelu(gate, "tanh") if shape.is_gemma else op.swish(gate), up)
     return builder.product(inner, builder.stored([f"blk.{layer}.ffn_down.weight"], [shape.hidden], shape.ffn))
 
 
@@ -209,13 +231,37 @@ def _rotations(positions: Value, inv_freq: F32) -> tuple[Value, Value]:
 
 def _causal_mask(ids: Value, mask: Value) -> Value:
     """(B, 1, n, total): 0 where row total - n + i sees column j <= it that is not padding, else very negative."""
+    rows, columns, real = _places(ids, mask)
+    seen = op.logical_and(op.less_equal(columns, rows), real)
+    return op.select(seen, op.constant(np.float32(0)), op.constant(_LARGE_NEGATIVE))
+
+
+def _window_mask(ids: Value, mask: Value, window: int) -> Value:
+    """``_causal_mask`` for rows that see ``window`` columns, their own the last one.
+
+    Spelled, with conditions that always hold, as the export of gpt-oss is: ``paged_attention_transformation`` knows no
+    other form, and would drop the window without a word.
+    """
+    rows, columns, real = _places(ids, mask)
+    always = op.constant(np.array(True))
+    near = op.bitwise_and(always, op.greater(columns, op.add(rows, _i64(-window))))
+    near_and_causal = op.bitwise_and(near, op.less_equal(columns, rows))
+    seen = op.bitwise_and(op.bitwise_and(always, near_and_causal), real)
+    total = op.shape_of(mask)
+    n = op.gather(op.shape_of(ids), _i64s(1), _i64(0))
+    batch, length = (op.gather(total, _i64s(i), _i64(0)) for i in (0, 1))
+    seen = op.broadcast(seen, op.concat([batch, _i64s(1), n, length], 0))
+    chosen = op.select(seen, op.constant(np.float32(0)), op.constant(_LARGE_NEGATIVE))
+    return op.slice(chosen, _i64s(0), length, _i64s(1), _i64s(3))
+
+
+def _places(ids: Value, mask: Value) -> tuple[Value, Value, Value]:
+    """Positions in the cache of rows (n, 1) and of columns (total,), and which columns (B, 1, 1, total) are real."""
     total = op.gather(op.shape_of(mask), _i64(1), _i64(0))
     n = op.gather(op.shape_of(ids), _i64(1), _i64(0))
     columns = op.range(_i64(0), total, _i64(1), "i64")
     rows = op.unsqueeze(op.range(op.subtract(total, n), total, _i64(1), "i64"), _i64s(1))
-    real = op.unsqueeze(op.not_equal(mask, _i64(0)), _i64s(1, 2))
-    seen = op.logical_and(op.less_equal(columns, rows), real)
-    return op.select(seen, op.constant(np.float32(0)), op.constant(_LARGE_NEGATIVE))
+    return rows, columns, op.unsqueeze(op.not_equal(mask, _i64(0)), _i64s(1, 2))
 
 
 def _empty_cache(ids: Value, n_heads: int, head_dim: int) -> Value:

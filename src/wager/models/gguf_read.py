@@ -1,4 +1,7 @@
-"""What a GGUF file says about a model of the llama family, checked before anything is built from it."""
+"""What a GGUF file says about a model of the llama family, checked before anything is built from it.
+
+Gemma 3 differs by shape alone: norms after attention and MLP, a scaled embedding, and layers with a sliding window.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,9 @@ from gguf import GGUFReader
 
 from wager.errors import ModelError
 from wager.models.weights import SUPPORTED, dequantise
-from wager.types import F32
+from wager.types import F32, F64
 
-ARCHITECTURES = ("llama", "qwen2", "qwen3")
+ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma3")
 _SAMPLING = {
     "general.sampling.temp": "temperature",
     "general.sampling.top_k": "top_k",
@@ -27,12 +30,19 @@ _SAMPLING = {
 }
 # Control tokens that end a turn or a document, by their text: chat models often name only one of them as eos.
 _ENDINGS = frozenset(("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "<|eom_id|>", "<|end|>"))
-_CONTROL = 3
+_ENDINGS |= {"<end_of_turn>"}
+CONTROL = 3  # token type
+_GEMMA_PERIOD = 6  # of its layers, each last one sees the whole text (Gemma 3 report, 2503.19786)
+_GEMMA_27B_LAYERS = 62
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shape:
-    """Sizes of a llama-family model. ``inv_freq`` (head_dim / 2,) float32: radians per position, scaling included."""
+    """Sizes of a llama-family model. ``inv_freq`` (head_dim / 2,) float32: radians per position, scaling included.
+
+    ``window``: tokens that a local layer sees, its own included, 0 where every layer sees all; ``local_inv_freq`` is
+    theirs, and each ``period``-th layer is not local.
+    """
 
     architecture: str
     n_layers: int
@@ -47,6 +57,26 @@ class Shape:
     rope_base: float
     inv_freq: F32
     tied: bool
+    window: int = 0
+    period: int = 1
+    local_inv_freq: F32 | None = None
+
+    @property
+    def head_norms(self) -> bool:
+        """Whether each head of q and k is normalised."""
+        return self.architecture in ("qwen3", "gemma3")
+
+    @property
+    def is_gemma(self) -> bool:
+        """Whether norms follow attention and MLP, the embedding is scaled, and the MLP's gate is a GELU."""
+        return self.architecture == "gemma3"
+
+    @property
+    def embedding_scale(self) -> float:
+        return float(np.sqrt(self.hidden)) if self.is_gemma else 1.0
+
+    def is_local(self, layer: int) -> bool:
+        return self.window > 0 and (layer + 1) % self.period != 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +158,9 @@ def _check_kind(source: Source) -> None:
     if int(source.value(f"{arch}.expert_count", 0)):
         raise ModelError(f"`{name}` is a mixture of experts, which is not supported: use a dense model")
     window = source.value(f"{arch}.attention.sliding_window")
-    if window and int(np.max(window)) < int(source.need("context_length")):
+    if arch == "gemma3":
+        _check_gemma(source)
+    elif window and int(np.max(window)) < int(source.need("context_length")):
         raise ModelError(f"`{name}` has a sliding window of {window}, which is not supported: use another model")
     kinds = {t.tensor_type.name for t in source.tensors.values()} - set(SUPPORTED)
     if kinds:
@@ -136,6 +168,14 @@ def _check_kind(source: Source) -> None:
     for key in ("tokenizer.ggml.model", "tokenizer.ggml.tokens"):
         if source.value(key) is None:
             raise ModelError(f"`{name}` has no tokenizer (`{key}`): convert it again with its vocabulary")
+
+
+def _check_gemma(source: Source) -> None:
+    for key in ("attn_logit_softcapping", "final_logit_softcapping"):
+        if source.value(f"{source.architecture}.{key}"):
+            raise ModelError(f"`{source.path.name}` caps logits (`{key}`), which is not supported: use another model")
+    if int(source.need("block_count")) == _GEMMA_27B_LAYERS:
+        raise ModelError(f"`{source.path.name}` scales queries as only Gemma 3 27B does: use a smaller one")
 
 
 def _shape(source: Source) -> Shape:
@@ -166,12 +206,26 @@ def _shape(source: Source) -> Shape:
         rope_base=base,
         inv_freq=_inv_freq(source, base, head_dim),
         tied="output.weight" not in source.tensors,
+        **_local_layers(source, head_dim),
     )
     unknown = set(source.tensors) - set(expected_tensors(shape))
     if unknown:
         names = ", ".join(f"`{n}`" for n in sorted(unknown)[:3])
         raise ModelError(f"`{source.path.name}` holds {names}, which {arch} models here have no use for: not supported")
     return shape
+
+
+def _local_layers(source: Source, head_dim: int) -> dict[str, Any]:
+    """The fields of ``Shape`` about sliding windows; none where every layer sees the whole text."""
+    arch = source.architecture
+    if arch != "gemma3":
+        return {}
+    base = float(source.value(f"{arch}.rope.freq_base_swa", 10000.0))
+    return {
+        "window": _one_number(source, "attention.sliding_window"),
+        "period": _one_number(source, "attention.sliding_window_pattern", _GEMMA_PERIOD),
+        "local_inv_freq": _frequencies(base, head_dim).astype(np.float32),
+    }
 
 
 def _one_number(source: Source, key: str, default: int | None = None) -> int:
@@ -185,7 +239,7 @@ def _one_number(source: Source, key: str, default: int | None = None) -> int:
 
 def _inv_freq(source: Source, base: float, head_dim: int) -> F32:
     """base^(-2 i / head_dim), divided by a linear factor or by the factors a Llama 3 file carries as a tensor."""
-    frequencies = base ** (-np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)
+    frequencies = _frequencies(base, head_dim)
     prefix = f"{source.architecture}.rope.scaling"
     kind = str(source.value(f"{prefix}.type", "none"))
     factor = float(source.value(f"{prefix}.factor", source.value(f"{source.architecture}.rope.scale_linear", 1.0)))
@@ -198,11 +252,16 @@ def _inv_freq(source: Source, base: float, head_dim: int) -> F32:
     return frequencies.astype(np.float32)
 
 
+def _frequencies(base: float, head_dim: int) -> F64:
+    return np.asarray(base ** (-np.arange(0, head_dim, 2, dtype=np.float64) / head_dim))
+
+
 def expected_tensors(shape: Shape) -> Iterable[str]:
     """Every tensor name that the graph can make use of."""
     yield from ("token_embd.weight", "output_norm.weight", "output.weight", "rope_freqs.weight")
     parts = ["attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down"]
-    parts += ["attn_q_norm", "attn_k_norm"] if shape.architecture == "qwen3" else []
+    parts += ["attn_q_norm", "attn_k_norm"] if shape.head_norms else []
+    parts += ["post_attention_norm", "post_ffw_norm"] if shape.is_gemma else []
     for layer in range(shape.n_layers):
         yield from (f"blk.{layer}.{part}.weight" for part in parts)
         yield from (f"blk.{layer}.attn_{part}.bias" for part in ("q", "k", "v", "output"))
@@ -216,7 +275,7 @@ def _special(source: Source) -> Special:
     tokens = source.value("tokenizer.ggml.tokens")
     kinds = source.value("tokenizer.ggml.token_type") or []
     named = [number(key) for key in ("eos", "eot", "eom")]
-    by_text = [i for i, kind in enumerate(kinds) if kind == _CONTROL and tokens[i] in _ENDINGS]
+    by_text = [i for i, kind in enumerate(kinds) if kind == CONTROL and tokens[i] in _ENDINGS]
     end = tuple(dict.fromkeys(i for i in (*named, *by_text) if i is not None))
     sampling = {ours: source.value(key) for key, ours in _SAMPLING.items() if source.value(key) is not None}
     return Special(number("bos"), number("padding"), end, sampling)
