@@ -80,23 +80,24 @@ class SuffixTrie:
         text, base, end = self._text, self._base, self._base + len(self._text)
         active: list[Node] = []
         depth = len(self._active)
+        goes_on = False  # where a suffix went on with this token before, all shorter ones did
         for node in (*self._active, self.root):
-            start = end - depth
+            child: Node | None = node
             if depth == node.depth:
                 children = node.children
                 if children is None:
                     children = node.children = {}
                 child = children.pop(token, None)
-                children[token] = child or Node(start, self.depth, 1)
-            elif text[node.at - base + depth] == token:
-                child = node
-            else:
-                child = None
-                self._split(node, depth, start)[token] = Node(start, self.depth, 1)
-            if child is not None:
+                children[token] = child or Node(end - depth, self.depth, 1)
+                goes_on = child is not None
+            elif not goes_on:
+                goes_on = text[node.at - base + depth] == token
+                if not goes_on:
+                    self._split(node, depth, end - depth)[token] = Node(end - depth, self.depth, 1)
+            if goes_on and child is not None:
                 if child.depth == depth + 1:
                     child.count += 1
-                    child.at = start
+                    child.at = end - depth
                 if depth + 1 < self.depth:
                     active.append(child)
             depth -= 1
