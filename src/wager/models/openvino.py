@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from collections.abc import Sequence as ListLike
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,44 @@ class OpenVINOModel:
             data = cache.data
             for src, dst in zip(src_blocks, dst_blocks, strict=True):
                 data[dst] = data[src]
+
+    # -- what drafters made of it ask ----------------------------------------------------------------------------
+
+    def variant(self, change: Callable[[ov.Model], object]) -> OpenVINOModel:
+        """A model over the same K/V memory; its paged graph is this one's after ``change``, which may drop layers.
+
+        Layers find their K/V by number. Rows are laid out as anybody likes. Compiles: seconds, and memory for weights
+        in the form that kernels want.
+        """
+        other = copy(self)
+        other._graph = self._graph.clone()
+        change(other._graph)
+        wide = other._compile()
+        kept = {port.get_any_name() for port in _cache_ports(wide)}
+        mine = zip(_cache_ports(self._graph), self._caches, strict=True)
+        other._caches = [cache for port, cache in mine if port.get_any_name() in kept]
+        other.rows_rule = "any"
+        other._lanes = {}
+        other._lanes[None] = other._lane(wide)
+        other._last_width, other._lost = 0, dict.fromkeys(LANE_WIDTHS, 0)
+        return other
+
+    def put(self, name: str, values: npt.NDArray[Any]) -> None:
+        """Set an input that the engine knows nothing of, until it is set again."""
+        for lane in self._lanes.values():
+            lane.put(name, values)
+
+    def output(self, name: str) -> npt.NDArray[Any]:
+        """An output of the last forward of a width that is not held, by name; valid until the next."""
+        data: npt.NDArray[Any] = self._lanes[None].request.get_tensor(name).data
+        return data
+
+    @property
+    def n_modules(self) -> int:
+        """Attentions and MLPs that a drafter may skip. Raises ModelError where the graph does not tell them apart."""
+        from wager.models.skipping import residual_sums
+
+        return len(residual_sums(self._graph))
 
     # -- inside --------------------------------------------------------------------------------------------------
 
