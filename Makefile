@@ -47,4 +47,4 @@ docs: $(STAMP)
 	@$(BIN)/python -m pytest tests/unit/test_docs.py
 
 clean:
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis bench-out rules-out
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis bench-out rules-out drafting-out

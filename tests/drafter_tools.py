@@ -62,12 +62,13 @@ class Read(list):
 
 
 def n_read_for_one_more(drafter: Drafter, n_history: int) -> int:
-    """Tokens of the history that a draft reads when one token was committed since the last draft."""
+    """Tokens of the history that are read from a draft to the next one, when it was rejected and one was committed."""
     tokens = Read(np.random.default_rng(0).integers(0, 50, n_history).tolist())
     seq = sequence(tokens)
-    ask(drafter, seq, Limits(16, 8, 2))
+    draft = ask(drafter, seq, Limits(16, 8, 2))
     tokens.append(7)
     tokens.n = 0
+    observe(drafter, seq, draft, Verdict((), 7), np.eye(len(draft) + 1, 50).tolist())
     ask(drafter, seq, Limits(16, 8, 2))
     return tokens.n
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter_tools import LIMITS, ask, check_text, in_preorder, n_read_for_one_more, sequence, tree_of
+from drafter_tools import LIMITS, ask, check_text, in_preorder, sequence, tree_of
 from wager.drafters import make_drafter
 from wager.drafters.cacheback import Cacheback, Follower, FollowerTable
 from wager.errors import OptionError
@@ -173,10 +173,6 @@ def test_limits(limit: Limits, vocab_size: int) -> None:
     text = [i * i % vocab_size for i in range(40)]
     draft = ask(Cacheback(), text, limit, vocab_size=vocab_size)
     assert (len(draft) > 0) == (min(limit.n_nodes, limit.depth, limit.width) > 0)
-
-
-def test_a_draft_reads_no_more_of_a_long_text() -> None:
-    assert n_read_for_one_more(Cacheback(), 20_000) == n_read_for_one_more(Cacheback(), 200) < 40
 
 
 def test_text_is_the_plain_one() -> None:

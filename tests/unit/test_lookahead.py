@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from drafter_tools import LIMITS, ask, check_text, n_read_for_one_more, observe, sequence, tree_of
+from drafter_tools import LIMITS, ask, check_text, observe, sequence, tree_of
 from wager.drafters import make_drafter
 from wager.drafters.lookahead import Lookahead
 from wager.errors import OptionError
@@ -122,10 +122,6 @@ def test_limits(limit: Limits, vocab_size: int) -> None:
         _round(drafter, [0, 0], EMPTY, [best], Verdict((), best))
     draft = ask(drafter, [0], limit, vocab_size=vocab_size)
     assert (len(draft) > 0) == (min(limit.n_nodes, limit.depth, limit.width) > 0)
-
-
-def test_a_draft_reads_no_more_of_a_long_text() -> None:
-    assert n_read_for_one_more(Lookahead(), 20_000) == n_read_for_one_more(Lookahead(), 200) < 20
 
 
 def test_text_is_the_plain_one() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter_tools import LIMITS, ask, check_text, in_preorder, n_read_for_one_more, observe, sequence, tree_of
+from drafter_tools import LIMITS, ask, check_text, in_preorder, observe, sequence, tree_of
 from wager.drafters import make_drafter
 from wager.drafters.recycling import Recycling, most_likely
 from wager.errors import OptionError
@@ -200,10 +200,6 @@ def test_limits(limit: Limits, vocab_size: int) -> None:
         _round(drafter, token, EMPTY, [_row()[:vocab_size]], Verdict((), 0))
     draft = ask(drafter, [0], limit, vocab_size=vocab_size)
     assert (len(draft) > 0) == (min(limit.n_nodes, limit.depth, limit.width) > 0)
-
-
-def test_a_draft_reads_no_more_of_a_long_text() -> None:
-    assert n_read_for_one_more(Recycling(), 20_000) == n_read_for_one_more(Recycling(), 200) < 5
 
 
 def test_text_is_the_plain_one() -> None:

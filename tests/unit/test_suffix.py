@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter_tools import LIMITS, ask, check_text, in_preorder, n_read_for_one_more, sequence, tree_of
+from drafter_tools import LIMITS, ask, check_text, in_preorder, sequence, tree_of
 from wager.drafters import make_drafter
 from wager.drafters.suffix import FinishedTexts, Suffix
 from wager.drafters.suffix_trie import Node, SuffixTrie
@@ -258,12 +258,6 @@ def test_a_long_request_leaves_a_short_one_its_own_text() -> None:
             ours, theirs = ask(drafter, text[:n], limit), ask(fresh, text[:n], limit)
             assert (tree_of(ours), ours.support) == (tree_of(theirs), theirs.support)
     assert len(ours) > 0
-
-
-def test_a_draft_reads_no_more_of_a_long_text() -> None:
-    """The counts of the newest token only; fails if a draft goes through the history again."""
-    for make in (Suffix, lambda: Suffix(shared=FinishedTexts())):
-        assert n_read_for_one_more(make(), 20_000) == n_read_for_one_more(make(), 200) < 100
 
 
 @pytest.mark.parametrize("limit", LIMITS)
