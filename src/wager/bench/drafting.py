@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from collections.abc import Sequence as ListLike
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +43,8 @@ class Point:
 
 def check(*, longest: int, n_steps: int) -> None:
     """Raises ``OptionError`` for lengths and steps that cannot be measured."""
-    most = min(b - a for a, b in pairwise(LENGTHS))
-    if not 1 <= n_steps <= most:
-        raise OptionError(f"`--steps` is {n_steps}: give 1 … {most}")
+    if n_steps < 1:
+        raise OptionError(f"`--steps` is {n_steps}: give at least 1")
     if longest < LENGTHS[0]:
         raise OptionError(f"`--longest` is {longest}: give at least {LENGTHS[0]}")
 
@@ -126,13 +124,14 @@ class Played:
 
 
 def curve(name: str, label: str, text: ListLike[int], lengths: ListLike[int], logits: F32, n_steps: int) -> list[Point]:
-    """Points of one drafter over the beginnings of one text, which is longer than the last of ``lengths``."""
-    played = Played(make_drafter(name, None), text, logits)
+    """Points of one drafter: always the same last ``n_steps`` tokens of the text, after more and more before them."""
     points = []
     for n in lengths:
+        some = text[len(text) - n_steps - n :]
+        played = Played(make_drafter(name, None), some, logits)
         played.to(n)
         steps = [played.step() for _ in range(n_steps)]
-        first_s = _first(make_drafter(name, None), text[:n])
+        first_s = _first(make_drafter(name, None), some[:n])
         points.append(Point(name, label, n, first_s, float(np.median(steps)), float(np.quantile(steps, 0.95))))
     return points
 
@@ -147,13 +146,13 @@ def _first(drafter: Drafter, prompt: ListLike[int]) -> float:
 def measure(
     texts: Mapping[str, I32], n_ids: int, *, longest: int, n_steps: int, seed: int, progress: Progress
 ) -> list[Point]:
-    """Every drafter from text on every text, as far as it goes; ``n_steps`` steps from each of ``LENGTHS`` on."""
+    """Every drafter from text at the end of every text, after each of ``LENGTHS`` that there is room for."""
     logits = np.random.default_rng(seed).standard_normal((_ROUND + 1, n_ids)).astype(np.float32)
     names = from_text_alone()
     points: list[Point] = []
     for i, (label, tokens) in enumerate(texts.items()):
         text = tokens.tolist()
-        lengths = [n for n in LENGTHS if n <= longest and n + n_steps < len(text)]
+        lengths = [n for n in LENGTHS if n <= min(longest, len(text) - n_steps)]
         for j, name in enumerate(names):
             progress(f"{name} on {label}", i * len(names) + j, len(texts) * len(names))
             points += curve(name, label, text, lengths, logits, n_steps)
@@ -194,11 +193,13 @@ def plot(points: ListLike[Point], path: Path) -> bool:
         some = [point for point in points if point.text == text]
         _draw(axes[0][i], some, lambda point: 1e6 * point.step_s)
         _draw(axes[1][i], some, lambda point: 1e3 * point.first_s)
+        axes[0][i].set_ylim(bottom=0)
+        axes[1][i].set_yscale("log")
         axes[0][i].set_title(text)
         axes[1][i].set_xlabel("tokens before")
     axes[0][0].set_ylabel("a step after one committed token, µs")
     axes[1][0].set_ylabel("the first draft after a prompt, ms")
-    axes[0][0].legend(fontsize=8, frameon=False)
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=8, frameon=False)
     figure.savefig(path, dpi=130)
     return True
 
@@ -208,5 +209,4 @@ def _draw(axis: Any, points: list[Point], value: Callable[[Point], float]) -> No
         some = [point for point in points if point.drafter == name]
         axis.plot([point.n_history for point in some], [value(point) for point in some], marker="o", label=name)
     axis.set_xscale("log")
-    axis.set_yscale("log")
     axis.grid(alpha=0.3)

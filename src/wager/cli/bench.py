@@ -99,7 +99,7 @@ def drafting(
 
     d.check(longest=longest, n_steps=steps)
     with Bars() as bars:
-        texts, n_ids = d.texts(files or [], model, longest + steps + 1, seed=seed, progress=bars)
+        texts, n_ids = d.texts(files or [], model, longest + steps, seed=seed, progress=bars)
         points = d.measure(texts, n_ids, longest=longest, n_steps=steps, seed=seed, progress=bars)
     found = d.to_json(points, {"n_ids": n_ids, "steps": steps, "seed": seed, "files": [f.name for f in files or []]})
     text = d.markdown(points)
