@@ -13,14 +13,10 @@ import pytest
 from scipy.optimize import linprog
 from test_golden import CLOSED, acceptance
 
-from wager.errors import OptionError
-from wager.proof import random_pair
-from wager.sampling import Noise
+from wager.proof import STYLES, ScriptedDice, random_pair
 from wager.types import F64
-from wager.verify.dice import NoiseDice
-from wager.verify.khisti import winner_law
-from wager.verify.local import Local
-from wager.verify.transport import MAX_LAW, beta, k_seq_acceptance, multisets, optimum, rho_star, transport
+from wager.verify.khisti import _weigh, winner_law
+from wager.verify.transport import arranged, beta, k_seq_acceptance, optimum, rho_star
 
 
 def pairs(n: int, sizes: tuple[int, ...], *, seed: int, style: str = "mixed") -> Iterator[tuple[F64, F64]]:
@@ -124,15 +120,69 @@ def test_acceptance_grows_with_the_number_of_drafts() -> None:
             assert np.all(np.diff(found) >= -1e-9), (rule, found)
 
 
-def test_chances_of_multisets_sum_to_one() -> None:
-    for p, _ in pairs(20, (3, 5), seed=5):
-        for k in (1, 2, 3):
-            assert sum(multisets(p, k).values()) == pytest.approx(1)
+def picked(p: F64, q: F64, k: int) -> tuple[F64, int]:
+    """Law of the pick over all draws and all that dice can say, and for how many draws dice had a say."""
+    plan, law, n_asked = arranged(p, q, k), np.zeros(len(p)), 0
+    for drafted in itertools.product(np.flatnonzero(q).tolist(), repeat=k):
+        todo: list[tuple[int, ...]] = [()]
+        while todo:
+            dice = ScriptedDice(todo.pop())
+            law[plan.pick(drafted, dice)] += dice.chance * np.prod(q[list(drafted)])
+            n_asked += len(dice.others)
+            todo += dice.others
+    return law, n_asked
 
 
-def test_a_law_too_long_for_the_program_is_refused() -> None:
-    n = MAX_LAW + 1
-    long = np.append(np.full(n, 1 / n), 0.0)
-    here = Local(-1, np.arange(n, dtype=np.int64), long, long, (0, 1))
-    with pytest.raises(OptionError, match=f"a law over {n} ids"):
-        transport(here, NoiseDice(Noise(0), 1))
+@pytest.mark.parametrize(
+    ("k", "sizes", "n_least"), [(1, (3, 5), 0), (2, (2, 3, 4, 5), 300), (3, (2, 3, 4), 1000), (4, (2, 3), 1000)]
+)
+def test_the_pick_has_its_law_and_no_law_is_better(k: int, sizes: tuple[int, ...], n_least: int) -> None:
+    n_asked = 0
+    for i, style in enumerate(STYLES):
+        for p, q in pairs(4, sizes, seed=1000 * i + k, style=style):
+            law, n = picked(p, q, k)
+            assert law == pytest.approx(arranged(p, q, k).law, abs=1e-13)
+            assert np.minimum(p, law).sum() == pytest.approx(optimum(p, q, k), abs=1e-12)
+            n_asked += n
+    assert n_asked >= n_least, "most laws need dice to be the pick's"
+
+
+def test_the_pick_has_its_law_over_many_tokens() -> None:
+    """Two draws of 12 tokens; where p is near q the law is p, and most tokens are counted under others."""
+    rng = np.random.default_rng(0)
+    far, q = rng.dirichlet(np.ones(12)), rng.dirichlet(np.full(12, 5.0))
+    for p in (far, (far + 4 * q) / 5, q):
+        law, _ = picked(p, q, 2)
+        assert np.abs(law - arranged(p, q, 2).law).sum() < 1e-12
+        assert np.minimum(p, law).sum() == pytest.approx(optimum(p, q, 2), abs=1e-12)
+
+
+def test_weights_of_the_tournament_are_those_of_the_linear_program() -> None:
+    """max sum t with t <= p and t <= rest + won, over the weights of all pairs; from any weights one starts with."""
+    rng = np.random.default_rng(3)
+    for s in (1, 2, 3, 5, 8, 12):
+        for _ in range(3):
+            p, r, q = rng.dirichlet(np.full(s, 0.7), 3)
+            rest, start = 0.2 * rng.random(s) * q, np.triu(rng.random((s, s)), 1)
+            start += np.tril(1 - start.T, -1)
+            mass = np.outer(r, q) + np.outer(q, r)
+            np.fill_diagonal(mass, 0)
+            weights = _weigh(p, rest, mass, start)
+            assert np.all((weights >= 0) & (weights <= 1))
+            assert (weights + weights.T)[mass > 0] == pytest.approx(1)
+            found = np.minimum(p, rest + (mass * weights).sum(axis=1)).sum()
+            assert found == pytest.approx(program_of_weights(p, rest, mass), abs=1e-9)
+
+
+def program_of_weights(p: F64, rest: F64, mass: F64) -> float:
+    s, (first, second) = len(p), np.triu_indices(len(p), 1)
+    n, m = len(first), mass[first, second]
+    rows = np.zeros((s, n + s))
+    for pair, (i, j) in enumerate(zip(first, second, strict=True)):
+        rows[i, pair], rows[j, pair] = -m[pair], m[pair]
+    rows[np.arange(s), n + np.arange(s)] = 1
+    bounds = [(0, 1)] * n + [(0, x) for x in p]
+    gain = np.concatenate([np.zeros(n), np.ones(s)])
+    solved = linprog(-gain, A_ub=rows, b_ub=rest + np.bincount(second, m, s), bounds=bounds, method="highs")
+    assert solved.status == 0, solved.message
+    return -float(solved.fun)

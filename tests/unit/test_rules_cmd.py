@@ -154,7 +154,6 @@ def test_rules_are_named_once_and_as_a_user_types_them():
 def test_what_a_model_is_asked_to_draw():
     assert drawing_of(Setting("walk", 2, 4)).laws, "the optimum needs them"
     assert not drawing_for(rule_named("walk"), Tree()).laws, "the walk does not"
-    assert drawing_of(Setting("transport", 2, 4)).max_law == rule_named("transport").max_law > 0
     assert drawing_of(Setting("rrsw", 2, 4, trunk=1)).kind == "without_replacement"
     assert (drawing_of(Setting("rrsw", 2, 4, 1)).trunk, drawing_of(Setting("rrsw", 1, 4, 1)).trunk) == (1, 0)
     with pytest.raises(OptionError, match="whole sequences"):
@@ -306,7 +305,7 @@ def test_identity_cannot_be_required_of_a_rule_that_does_not_promise_it(tiny_lla
         ({"rule": "nonsense"}, "nonsense"),
         ({"rule": "gls"}, "needs iid drafts"),
         ({"rule": "block", "drafter": "B", "tree_width": 2}, "a single path"),
-        ({"rule": "transport", "drafter": "B", "tree_width": 4}, "at most 3 children"),
+        ({"rule": "khisti", "drafter": "B", "tree_width": 9}, "at most 8 children"),
         ({"rule": "spectr", "drafter": "B", "tree_width": 2, "tree_levels": 2}, "whole sequences"),
         ({"tree_trunk": 1}, "`tree_width` is 1"),
         ({"drafter": "B", "tree_levels": 2}, "`tree_width` is 1"),

@@ -43,8 +43,6 @@ def _needs(info: RuleInfo) -> str:
         choices = [" or ".join(drawn) + " with their law"] if drawn else []
         choices += [_KINDS["deterministic"]] if "deterministic" in info.kinds else []
         parts.append(", or ".join(choices))
-    if info.max_law:
-        parts.append(f"cut to {info.max_law} ids")
     if info.max_children:
         parts.append(f"at most {info.max_children} children")
     return "; ".join(parts)

@@ -5,17 +5,14 @@
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections import Counter
-from functools import lru_cache
+from collections.abc import Sequence as ListLike
+from dataclasses import dataclass
 
 import numpy as np
 
-from wager.errors import OptionError
-from wager.types import F64
+from wager.types import F64, I64
 from wager.verify.dice import Dice
-from wager.verify.local import Local, crossing, normalised, positive, ratios
+from wager.verify.local import Local, crossing, normalised, positive, ratio, ratios
 
 
 def optimum(p: F64, q: F64, k: int) -> float:
@@ -89,81 +86,102 @@ def spec_tr_acceptance(p: F64, q: F64, k: int) -> float:
 
 # -- the optimal plan as a rule ---------------------------------------------------------------------------------------
 
-MAX_LAW = 16
-MAX_CHILDREN = 3
-
 
 def transport(here: Local, dice: Dice) -> int:
-    """The optimal plan itself: a linear program over the multisets of drafts. Small supports only, slow."""
-    p, q = here.p, here.q
-    drafted = tuple(sorted(here.drafted))
-    n_ids = int(np.count_nonzero(q))
-    if n_ids > MAX_LAW or len(drafted) > MAX_CHILDREN:
-        raise OptionError(
-            f"rule `transport` was given {len(drafted)} children of a law over {n_ids} ids: draw at most "
-            f"{MAX_CHILDREN} from at most {MAX_LAW} (Drawing's max_law)"
-        )
-    sets, flows = _plan(p.tobytes(), q.tobytes(), len(drafted))
-    given = flows[drafted]
-    mass = sets[drafted]
-    for x, flow in given.items():
-        if mass > 0 and dice.accept(flow / mass):
-            return x
-        mass -= flow
-    used = np.zeros(len(p))
-    for flow_of in flows.values():
-        for x, flow in flow_of.items():
-            used[x] += flow
-    return dice.draw(normalised(positive(p - used), p))
+    """The optimal plan of i.i.d. children: pick one, then test the pick alone against the law r that picking gives it.
+
+    That any plan can be split so is Khisti et al.'s theorem (2410.18234); r and the pick are found without a program.
+    """
+    p, plan = here.p, arranged(here.p, here.q, len(here.drafted))
+    x = plan.pick(here.drafted, dice)
+    if dice.accept(ratio(p, plan.law, x)):
+        return x
+    return dice.draw(normalised(positive(p - plan.law), p))
 
 
-def multisets(q: F64, k: int) -> dict[tuple[int, ...], float]:
-    """Probability of each multiset (sorted tuple) of k i.i.d. draws from q."""
-    ids = np.flatnonzero(q > 0).tolist()
-    found = {}
-    for drafted in itertools.combinations_with_replacement(ids, k):
-        orders = math.factorial(k)
-        for count in Counter(drafted).values():
-            orders //= math.factorial(count)
-        found[drafted] = orders * float(np.prod(q[list(drafted)]))
+@dataclass(frozen=True, slots=True, eq=False)
+class Picking:
+    """How one of k draws is picked. Tokens lie side by side on [0, 1] by rising p / q, each as wide as its q: a cell.
+
+    The draw with the highest cell wins, so the law of the winner's place z is k z^(k-1). A token that would win less
+    than its ``law`` is now and then counted under the cell of a higher one, which takes its place as often.
+    """
+
+    law: F64  # (m,) of the pick
+    rank: I64  # (m,) place of a token's cell
+    edges: I64  # cells between two of these change places among themselves only
+    q: F64  # (m,) by rank, as the rest
+    mean: F64  # (m,) of k z^(k-1) over the cell: a token's chance to win, by its q
+    need: F64  # (m,) what is short of ``law``
+
+    def pick(self, drafted: ListLike[int], dice: Dice) -> int:
+        """One of ``drafted``."""
+        places = self.rank[list(drafted)].tolist()
+        after = int(np.searchsorted(self.edges, max(places), side="right"))
+        first, end = int(self.edges[after - 1]), int(self.edges[after])
+        met = [(place, x) for place, x in zip(places, drafted, strict=True) if place >= first]
+        if len({x for _, x in met}) == 1:  # all others lie lower whatever they are counted under
+            return met[0][1]
+        swaps = _swaps(*(values[first:end].tolist() for values in (self.q, self.mean, self.need)))
+        cells = [_cell(place - first, swaps, dice) for place, _ in met]
+        return met[cells.index(max(cells))][1]  # of equal cells the first: the others have the same law
+
+
+def arranged(p: F64, q: F64, k: int) -> Picking:
+    """The picking of one of ``k`` draws from q that reaches ``optimum``: sum min(p, law) cannot be larger.
+
+    A law r can be picked iff r(H) >= q(H)^k for every H; of sets only prefixes by rising p / q matter (``optimum``).
+    r is p save where the excess q(H)^k - p(H) sets a record, from either end: there r(H) is q(H)^k.
+    """
+    order = np.argsort(ratios(p, q, otherwise=np.inf), kind="stable")
+    p, q = p[order], q[order]
+    below_q = np.concatenate([[0.0], np.minimum(np.cumsum(q), 1.0)])
+    excess = below_q**k - np.concatenate([[0.0], np.cumsum(p)])
+    top = int(np.argmax(excess))
+    least = np.maximum.accumulate(excess[: top + 1]), np.maximum.accumulate(excess[:top:-1])[::-1]
+    records = np.concatenate(least)
+    r = positive(p + np.diff(records))
+    mean = sum((below_q[1:] ** i * below_q[:-1] ** (k - 1 - i) for i in range(k)), np.zeros(len(q)))
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    return Picking(r[rank], rank, np.flatnonzero(records == excess), q, mean, r - q * mean)
+
+
+def _swaps(q: list[float], mean: list[float], need: list[float]) -> list[tuple[int, int, float, float]]:
+    """(i, j, a, b): token i is then counted, with chance a, as j is so far, and j with chance b as i is.
+
+    Transfers after Hardy, Littlewood and Polya: from the next that wins too much to the last before it that wins too
+    little. ``mean`` changes along; at most one swap a token.
+    """
+    found: list[tuple[int, int, float, float]] = []
+    short: list[int] = []
+    for j, lack in enumerate(need):
+        while lack < 0 and short:
+            i = short[-1]
+            gap = mean[j] - mean[i]
+            if gap <= 0:  # rounding
+                break
+            moved = need[i] if need[i] < -lack else -lack
+            a, b = moved / gap / q[i], moved / gap / q[j]
+            a, b = a if a < 1 else 1.0, b if b < 1 else 1.0
+            found.append((i, j, a, b))
+            mean[i] += a * gap
+            mean[j] -= b * gap
+            need[i] -= moved
+            lack += moved
+            if need[i] <= 0:
+                short.pop()
+        if lack > 0:
+            short.append(j)
     return found
 
 
-@lru_cache(maxsize=64)
-def _plan(
-    p_bytes: bytes, q_bytes: bytes, k: int
-) -> tuple[dict[tuple[int, ...], float], dict[tuple[int, ...], dict[int, float]]]:
-    """Probabilities of the multisets, and per multiset how much of it goes to each token it holds."""
-    p, q = np.frombuffer(p_bytes), np.frombuffer(q_bytes)
-    sets = multisets(q, k)
-    edges = [(drafted, x) for drafted in sets for x in dict.fromkeys(drafted)]
-    rows: list[int] = []
-    bounds = np.array([*sets.values(), *p])
-    index = {drafted: i for i, drafted in enumerate(sets)}
-    for drafted, x in edges:
-        rows += [index[drafted], len(sets) + x]
-    at = np.array(rows).reshape(-1, 2)
-    flow = maximise(np.ones(len(edges)), rows, np.repeat(np.arange(len(edges)), 2), np.ones(len(rows)), bounds)
-    for side in (0, 1):  # the solver keeps bounds to 1e-9 only; scaled down the plan is one exactly
-        used = np.bincount(at[:, side], positive(flow), len(bounds))
-        flow = positive(flow) * np.minimum(1.0, bounds / np.where(used > 0, used, 1))[at[:, side]]
-    flows: dict[tuple[int, ...], dict[int, float]] = {drafted: {} for drafted in sets}
-    for (drafted, x), amount in zip(edges, flow.tolist(), strict=True):
-        flows[drafted][x] = amount
-    return sets, flows
-
-
-def maximise(gain: F64, rows: object, columns: object, values: F64, bounds: F64) -> F64:
-    """x >= 0 with the largest gain @ x under A x <= bounds, A given by its entries (HiGHS dual simplex).
-
-    Raises ``OptionError`` where scipy is not installed.
-    """
-    try:
-        from scipy.optimize import linprog
-        from scipy.sparse import coo_matrix
-    except ImportError:
-        raise OptionError("rules `transport` and `khisti` need scipy: pip install 'wager[bench]'") from None
-    a = coo_matrix((values, (rows, columns)), shape=(len(bounds), len(gain)))
-    solved = linprog(-gain, A_ub=a, b_ub=bounds, bounds=(0, None), method="highs-ds")
-    assert solved.status == 0, solved.message
-    return np.asarray(solved.x, np.float64)
+def _cell(place: int, swaps: ListLike[tuple[int, int, float, float]], dice: Dice) -> int:
+    """The cell that a draw is counted under."""
+    shares = {place: 1.0}
+    for i, j, a, b in reversed(swaps):
+        if i in shares or j in shares:
+            at_i, at_j = shares.get(i, 0.0), shares.get(j, 0.0)
+            shares[i], shares[j] = at_i * (1 - a) + at_j * b, at_i * a + at_j * (1 - b)
+    cells = list(shares)
+    return cells[dice.draw(np.array(list(shares.values())))] if len(cells) > 1 else place
