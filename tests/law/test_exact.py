@@ -179,6 +179,15 @@ def test_the_mass_outside_a_law_is_right_however_small(rest: float) -> None:
     assert rows.at(-1, np.arange(4))[4] == 0
 
 
+@pytest.mark.parametrize("sampling", [Sampling(temperature=0.7), Sampling(temperature=1.0, top_k=2), Sampling()])
+def test_entropy_of_a_row(sampling: Sampling) -> None:
+    for style in ("dense", "zeros", "certain"):
+        pair = random_pair(5, 0, seed=2, style=style)
+        rows = pair.rows(Draft(np.empty(0, np.int32), np.empty(0, np.int32), (), "iid"), sampling)
+        some = rows[-1][rows[-1] > 0]
+        assert rows.entropy(-1) == pytest.approx(-float((some * np.log(some)).sum()), abs=1e-12)
+
+
 # -- the harness itself ------------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as ListLike
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from wager.sampling import Noise, Scores, exponentials, is_plain, scores
 from wager.types import F32, F64, I64, Draft, DraftKind, Sampling, Sequence, Verdict
 from wager.verify.dice import Dice
 
+_NO_WEIGHT = -800.0  # the exponential of less is 0
 _EXACT_REST = 1e-6  # a mass smaller than this is summed anew: a difference of sums near 1 would be rounding
 
 
@@ -109,6 +111,14 @@ class Rows:
             rest = float(self.outside(node, ids).sum())
         return np.append(some, rest) / total
 
+    def entropy(self, node: int) -> float:
+        """Entropy of the law after ``node``, nats: log Z - sum w log w / Z."""
+        weights, total = self._mass(node)
+        if self.sampling.temperature == 0:
+            return 0.0
+        logs = np.maximum(self.scores(node), _NO_WEIGHT)  # 0 times -inf is no number
+        return math.log(total) - float(np.einsum("i,i->", weights, logs)) / total  # @ would wake the threads of BLAS
+
     def outside(self, node: int, ids: I64) -> F64:
         """Unnormalised probabilities (V,) after ``node`` without ``ids``."""
         weights = self.weights(node).copy()
@@ -130,8 +140,8 @@ class RuleInfo:
     ``kinds``: the drafts it is right for; of a drafter that can draw in several ways, ``draws`` is asked for.
     ``needs_laws``: drafts that were drawn must carry their laws. ``trees``: a context may have several children.
     ``lossless``: the text has exactly the target's law. ``coupled``: it is that of plain decoding with the same seed,
-    token by token. ``decide``: the rule before its noise, None for rules that hash it themselves. ``max_law`` and
-    ``max_children`` bound what the rule can take (0: no bound). ``knob``: value of a lossy rule's parameter.
+    token by token. ``decide``: the rule before its noise, None for rules that hash it themselves.
+    ``max_children`` bounds what the rule can take (0: no bound). ``knob``: value of a lossy rule's parameter.
     ``acceptance``, ``use`` and ``source`` are for people.
     """
 

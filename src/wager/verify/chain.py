@@ -26,7 +26,10 @@ def standard(rows: Rows, draft: Draft, dice: Dice) -> Verdict:
 
 
 def one_by_one(rows: Rows, draft: Draft, dice: Dice, alter: Alter) -> Verdict:
-    """``standard`` against ``alter``'s law instead of p; after the last draft token p itself is drawn from."""
+    """``standard`` against ``alter``'s law instead of p; after the last draft token p itself is drawn from.
+
+    No alteration may reject what p accepts for certain, p(x) >= q(x): then it is not even worked out.
+    """
     path: list[int] = []
     below = children(draft)
     node = -1
@@ -34,7 +37,7 @@ def one_by_one(rows: Rows, draft: Draft, dice: Dice, alter: Alter) -> Verdict:
         assert len(below[node]) == 1, "a rule for single paths was given a tree"
         here = local(rows, draft, node, below[node])
         (x,) = here.drafted
-        law = alter(here)
+        law = here.p if here.p[x] >= here.q[x] else alter(here)
         if not dice.accept(ratio(law, here.q, x)):
             symbol = dice.draw(normalised(positive(law - here.q), law))
             return Verdict(tuple(path), here.token(symbol, rows, dice))

@@ -6,6 +6,7 @@ None is ever a default. At temperature 0 they accept nothing but the target's ch
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 
 import numpy as np
@@ -16,9 +17,10 @@ from wager.verify.base import Decide, Rows
 from wager.verify.chain import one_by_one
 from wager.verify.dice import Dice
 from wager.verify.lists import nss, top_down
-from wager.verify.local import Local, crossing, normalised, positive, ratio
+from wager.verify.local import Local, crossing, normalised, positive, ratio, ratios
 
 Gamma = Callable[[float, float], float]  # p(n), delta -> what p(n) is raised to
+_NO_LIMIT = 1e12  # b need not exceed it: what is scaled down so far is as good as left out
 
 
 def lossy(decide: Decide) -> Decide:
@@ -103,43 +105,71 @@ def mentored(budget: float) -> Decide:
 
 
 def mentored_law(p: F64, q: F64, budget: float) -> F64:
-    """w maximises sum min(q, w) under the budget: p / a where that is below q, p / b where above, else q; a < b.
+    """w maximises sum min(q, w) under the budget: p / a where that is below q, p / b where above, else q; a <= 1 <= b.
 
-    The multipliers give a = (mu - 1) / lambda and b = mu / lambda. Both are found by bisection, w within the budget.
+    The multipliers give a = (mu - 1) / lambda and b = mu / lambda. b is found by its root, a follows from sum w = 1;
+    w keeps the budget.
     """
     if budget <= 0:
         return p
     if kl(p, q) <= budget:
         return q
-
-    def room(slack: float) -> float:
-        return budget - kl(p, _mentor(p, q, slack))
-
-    loose = 1.0  # 1 / lambda: 0 gives w = p
-    while room(loose) > 0 and loose < 1e12:
-        loose *= 2
-    return _mentor(p, q, crossing(room, 0.0, loose, tolerance=1e-7)[0])
+    scale = _Scaling(p, q)
+    high = 2.0
+    while (room := budget - scale.far(high)) > 0 and high < _NO_LIMIT:
+        high *= 2
+    b = high if room > 0 else crossing(lambda b: budget - scale.far(b), 1.0, high, tolerance=1e-9)[0]
+    return normalised(scale.law(b), p)
 
 
-def _mentor(p: F64, q: F64, slack: float) -> F64:
-    """w for 1 / lambda = ``slack`` = b - a, with a such that w sums to 1.
+class _Scaling:
+    """The laws w of ``mentored_law`` by their b, by sums over the tokens in rising order of p / q."""
 
-    Tokens that p forbids cost no budget: at a = 0 they get what the others leave, which is at most their q.
-    """
-    if slack <= 0:
-        return p
-    some = p > 0
+    def __init__(self, p: F64, q: F64) -> None:
+        self._p, self._q, self._ratio = p, q, ratios(p, q, otherwise=np.inf)
+        order = np.argsort(self._ratio)
+        some_p, some_q, rising = p[order], q[order], self._ratio[order]
+        finite = (rising > 0) & (rising < np.inf)
+        logs = np.log(rising, out=np.zeros(len(rising)), where=finite)
+        self._rising: list[float] = rising.tolist()
+        self._below_p, self._below_q, self._far = (_sums(x) for x in (some_p, some_q, some_p * logs))
+        self._above_p, self._above_q = (_sums(x[::-1])[::-1] for x in (some_p, some_q))
+        given = np.divide(self._below_p[:-1], rising, out=np.array(self._below_q[:-1]), where=rising > 0)
+        self._taken: list[float] = (self._below_q[:-1] - given).tolist()  # from q, where a is each of the ratios
 
-    def law(a: float) -> F64:
-        above = p / a if a > 0 else np.where(some, np.inf, 0.0)
-        return np.asarray(np.minimum(np.maximum(q, p / (a + slack)), above))
+    def _split(self, b: float) -> tuple[int, int, float]:
+        """How many tokens are below a, how many up to b, and what is taken from the former for those beyond."""
+        upto = bisect_right(self._rising, b)
+        taken = self._above_p[upto] / b - self._above_q[upto]
+        return bisect_left(self._taken, taken), upto, taken
 
-    left = 1 - float(law(0.0).sum())
-    if left > -1e-12:  # rounding included, or a would be sought next to 0
-        free = np.where(some, 0.0, q)
-        return normalised(law(0.0) + max(left, 0.0) * normalised(free, free), p)
-    # sum w > 1 where a = 0, and <= 1 where a = 1 and w <= p
-    return normalised(law(crossing(lambda a: float(law(a).sum()) - 1, 0.0, 1.0, tolerance=1e-11)[1]), p)
+    def _a(self, below: int, taken: float) -> float:
+        """0 where only tokens that p forbids are below."""
+        return self._below_p[below] / (self._below_q[below] - taken) if self._below_p[below] > 0 else 0.0
+
+    def far(self, b: float) -> float:
+        """KL(p || w), nats."""
+        below, upto, taken = self._split(b)
+        a = self._a(below, taken)
+        nearer = self._below_p[below] * math.log(a) if a > 0 else 0.0
+        return nearer + self._far[upto] - self._far[below] + self._above_p[upto] * math.log(b)
+
+    def law(self, b: float) -> F64:
+        """w (m,). Tokens that p forbids cost no budget: at a = 0 they get what is left, which is at most their q."""
+        p, q = self._p, self._q
+        below, _, taken = self._split(b)
+        a = self._a(below, taken)
+        law = np.where(self._ratio > b, p / b, q)
+        if a > 0:
+            return np.asarray(np.where(self._ratio < a, p / a, law))
+        free = self._below_q[below]
+        return np.where(p > 0, law, q * (1 - taken / free if free > 0 else 1))
+
+
+def _sums(x: F64) -> list[float]:
+    """Sums of the first 0, 1, ... of them."""
+    found: list[float] = np.cumsum(x).tolist()
+    return [0.0, *found]
 
 
 # -- static ensemble --------------------------------------------------------------------------------------------------
@@ -175,10 +205,9 @@ def typical(epsilon: float) -> Decide:
         for node in sorted(below):
             if node not in likelihood:  # rejected before
                 continue
-            p = rows[node]
-            bound = threshold(p, epsilon)
-            for child in below[node]:
-                chance = float(p[draft.tokens[child]])
+            bound = threshold(rows.entropy(node), epsilon)
+            *chances, _ = rows.at(node, draft.tokens[below[node]].astype(np.int64)).tolist()
+            for child, chance in zip(below[node], chances, strict=True):
                 if chance > bound:
                     likelihood[child], path[child] = likelihood[node] + math.log(chance), (*path[node], child)
                     key = (len(path[child]), likelihood[child])
@@ -188,15 +217,15 @@ def typical(epsilon: float) -> Decide:
     return lossy(decide)
 
 
-def threshold(p: F64, epsilon: float) -> float:
+def threshold(entropy: float, epsilon: float) -> float:
     """Least probability of a typical token; nats."""
-    some = p[p > 0]
-    return min(epsilon, math.sqrt(epsilon) * math.exp(float((some * np.log(some)).sum())))
+    return min(epsilon, math.sqrt(epsilon) * math.exp(-entropy))
 
 
 def typical_law(p: F64, q: F64, epsilon: float) -> F64:
     """What comes out at one position; p must be the whole law, for its entropy."""
-    accepted = np.where(p > threshold(p, epsilon), q, 0.0)
+    some = p[p > 0]
+    accepted = np.where(p > threshold(-float((some * np.log(some)).sum()), epsilon), q, 0.0)
     return np.asarray(accepted + (1 - accepted.sum()) * p)
 
 
