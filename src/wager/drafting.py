@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from wager.drafters import drafter_named, is_drafter
-from wager.drafters.drawing import Drawing
+from wager.drafters.drawing import SAMPLED, Drawing
 from wager.errors import IdentityError, OptionError
-from wager.policies import Fixed
-from wager.types import Drafter
-from wager.verify import RuleInfo
-
-DEFAULT_DEPTH = 4  # of a tree, where nobody says
-
-
-@dataclass(frozen=True, slots=True)
-class Tree:
-    """``trunk`` tokens in one path, then ``levels`` levels at which a node has ``width`` children, then paths."""
-
-    width: int = 1
-    trunk: int = 0
-    levels: int = 1
-
-    def n_nodes(self, depth: int) -> int:
-        """Nodes of its root-to-leaf paths, ``depth`` each: as forks are fed, what paths share counts with each."""
-        return depth * int(self.width ** max(0, min(self.levels, depth - self.trunk)))
+from wager.policies import PolicyInfo, policy_named
+from wager.policies import Tree as Tree
+from wager.types import Drafter, DraftKind, Steered
+from wager.verify import RuleInfo, check_width
 
 
 def check_drafting(drafter: str | Drafter, num_draft_tokens: int | None, tree: Tree) -> None:
@@ -62,12 +46,68 @@ def drawing_for(rule: RuleInfo, tree: Tree, *, laws: bool = False) -> Drawing:
     """
     if rule.draws == "iid" and tree.levels > 1:
         raise OptionError(f"`tree_levels` is {tree.levels} but `rule` {rule.name!r} draws whole sequences: give 1")
-    return Drawing(rule.draws, laws and rule.draws == "coupled", tree.trunk, tree.levels, rule.max_law)
+    return Drawing(rule.draws, laws and rule.draws == "coupled", tree.trunk, tree.levels)
 
 
-def fixed(depth: int, tree: Tree) -> Fixed:
-    """Always the same draft, whole."""
-    return Fixed(tree.n_nodes(depth), depth=depth, width=tree.width)
+def planned(
+    policy: str | None, drafter: str | Drafter, num_draft_tokens: int | None, tree: Tree, rule: RuleInfo
+) -> PolicyInfo:
+    """The policy that such options ask for: without a name a fixed one for lengths and trees, else the cost-driven one.
+
+    Raises ``OptionError`` for what contradicts itself, before anything is loaded.
+    """
+    check_drafting(drafter, num_draft_tokens, tree)
+    check_width(rule, tree.width)
+    if policy is None:
+        return policy_named("cost" if num_draft_tokens is None and tree.width == 1 else "fixed")
+    info = policy_named(policy)
+    if drafter == "none":
+        raise OptionError(f"`policy` is {policy!r} but `drafter` is 'none': name a drafter, or leave the policy out")
+    if num_draft_tokens is not None and (info.length is None or (info.knob is None and info.value is not None)):
+        raise OptionError(
+            f"`num_draft_tokens` is {num_draft_tokens} but `policy` is {policy!r}, which decides that: give one of them"
+        )
+    if tree.width > 1 and not info.takes_tree:
+        raise OptionError(
+            f"`tree_width` is {tree.width} but `policy` is {policy!r}, which takes no form of a tree: give one of them"
+        )
+    check_width(rule, info.width)
+    if isinstance(drafter, str):
+        runs_model = is_drafter(name := drafter.partition(":")[0]) and drafter_named(name).family != "text"
+        if info.needs_model and not runs_model:
+            raise OptionError(_no_model(info, drafter))
+        if runs_model:
+            _check_kind(info, rule.draws, tree)
+    return info
+
+
+def check_policy_takes(info: PolicyInfo, drafter: Drafter, tree: Tree) -> None:
+    """Raises ``OptionError``, with the reason, where a policy is not right for what a drafter drafts."""
+    if info.needs_model and not isinstance(drafter, Steered):
+        raise OptionError(_no_model(info, drafter.name))
+    _check_kind(info, drafter.kind, tree)
+
+
+def _no_model(info: PolicyInfo, drafter: str) -> str:
+    return (
+        f"`policy` is {info.spelled!r} but drafter {drafter!r} draws from no law of its own: name one that runs a "
+        "model, as in model:PATH, or another policy"
+    )
+
+
+def _check_kind(info: PolicyInfo, kind: DraftKind, tree: Tree) -> None:
+    if kind not in SAMPLED:
+        return
+    if info.cuts:
+        raise OptionError(
+            f"`policy` is {info.spelled!r}, which drops tokens by what they are, and the rule relies on the chance in "
+            f"{kind} drafts: use rule walk or top-k, or another policy"
+        )
+    if info.stops and tree.width > 1:
+        raise OptionError(
+            f"`policy` is {info.spelled!r}, which ends paths by what was drawn: of {kind} drafts that is right for one "
+            f"path alone, give a tree width of 1, not {tree.width}"
+        )
 
 
 def promise(rule: RuleInfo, profile: str, reason: str | None) -> str:

@@ -18,7 +18,7 @@ from wager.calibrate import calibrate
 from wager.cost import StepCost
 from wager.drafters import check_spec, make_drafter
 from wager.drafters.drawing import Drawing
-from wager.drafting import DEFAULT_DEPTH, Tree, check_drafting, check_identical, drawing_for, fixed, promise, spelled
+from wager.drafting import Tree, check_identical, check_policy_takes, drawing_for, planned, promise, spelled
 from wager.engine import Engine
 from wager.errors import OptionError, PromptError, WagerError
 from wager.interrupt import whole
@@ -27,11 +27,10 @@ from wager.models import catalog
 from wager.models.openvino import OpenVINOModel, load_model
 from wager.models.selfcheck import Exactness, check_exact
 from wager.pack import least_rows
-from wager.policies import CostDriven, Policy
 from wager.record import RunStats, StepRecord
 from wager.text import StreamedText, Text, read_json
 from wager.types import JSON, Drafter, Event, Finish, Sampling, Sequence, TokenLogprob
-from wager.verify import RuleInfo, check_rule_takes, check_width, rule_named
+from wager.verify import RuleInfo, check_rule_takes, rule_named
 
 Progress = Callable[[str, int, int], None]
 Prompt = str | ListLike[int]
@@ -90,12 +89,12 @@ class LLM:
     """A model with its engine. Not thread-safe: use it from one thread.
 
     ``model``: catalog name, OWNER/NAME, IR folder or GGUF file. ``drafter``: none, auto, one of docs/drafters.md, or an
-    object (a ``Drafter``). ``num_draft_tokens``: None lets the cost policy decide each step; n drafts n tokens always.
-    ``rule``: how drafts are verified (docs/rules.md); only walk keeps sampled text independent of them. ``tree_width``:
-    children a node of a draft tree has, at ``tree_levels`` levels after ``tree_trunk`` tokens. ``kv_cache_gb``: memory
-    for K/V (default: eight full contexts, at most a quarter of what is free and 8 GB; a draft model has its own
-    default). ``require_identical``: raise IdentityError where text might depend on how tokens are grouped.
-    ``progress(what, done, total)`` is told about long work. Raises WagerError kinds.
+    object (a ``Drafter``). ``policy``: how much is drafted (docs/policies.md): None is fixed where ``num_draft_tokens``
+    or a tree is given, else cost. ``rule``: how drafts are verified (docs/rules.md); only walk keeps sampled text
+    independent of them. ``tree_width``: children a node of a draft tree has, at ``tree_levels`` levels after
+    ``tree_trunk`` tokens. ``kv_cache_gb``: memory for K/V (default: eight full contexts, at most a quarter of what is
+    free and 8 GB; a draft model has its own). ``require_identical``: raise IdentityError where text might depend on how
+    tokens are grouped. ``progress(what, done, total)`` is told about long work. Raises WagerError kinds.
     """
 
     def __init__(
@@ -104,6 +103,7 @@ class LLM:
         *,
         drafter: Drafter | str = "auto",
         profile: str = "fast",
+        policy: str | None = None,
         num_draft_tokens: int | None = None,
         rule: str = "walk",
         tree_width: int = 1,
@@ -116,8 +116,8 @@ class LLM:
     ) -> None:
         self._rule = rule_named(rule)
         check_spec(drafter)
-        check_drafting(drafter, num_draft_tokens, Tree(tree_width, tree_trunk, tree_levels))
-        check_width(self._rule, tree_width)
+        tree = Tree(tree_width, tree_trunk, tree_levels)
+        self._policy = planned(policy, drafter, num_draft_tokens, tree, self._rule)
         if require_identical:
             check_identical(self._rule, None)
         if kv_cache_gb is not None and not 0 < kv_cache_gb < math.inf:
@@ -140,6 +140,7 @@ class LLM:
         self._drafter_name = AUTO_DRAFTER if drafter == "auto" else getattr(drafter, "name", drafter)
         self._engine = self.make_engine(
             drafter=drafter,
+            policy=policy,
             num_draft_tokens=num_draft_tokens,
             rule=self._rule,
             tree_width=tree_width,
@@ -151,6 +152,7 @@ class LLM:
         self,
         *,
         drafter: Drafter | str | None = "auto",
+        policy: str | None = None,
         num_draft_tokens: int | None = None,
         rule: RuleInfo | str = "walk",
         tree_width: int = 1,
@@ -167,11 +169,13 @@ class LLM:
         that steps takes it, and what the others had there is read again when they step next.
         """
         info, tree = rule_named(rule) if isinstance(rule, str) else rule, Tree(tree_width, tree_trunk, tree_levels)
-        check_drafting("none" if drafter is None else drafter, num_draft_tokens, tree)
+        plan = planned(policy, "none" if drafter is None else drafter, num_draft_tokens, tree, info)
         if isinstance(drafter, str):
             drafter = self.make_drafter(drafter, drawing_for(info, tree), remember=remember)
         if drafter is not None:
             check_rule_takes(info, drafter, width=tree_width)
+            check_policy_takes(plan, drafter, tree)
+        rows, forks = least_rows(self._model.rows_rule), not self._model.tree_masks
 
         def observe(record: StepRecord) -> None:
             self._on_step(record)
@@ -183,7 +187,7 @@ class LLM:
             eos_ids=sorted(self.text.eos_ids),
             n_valid_ids=self._n_valid_ids,
             drafter=drafter,
-            policy=self._policy(num_draft_tokens, tree),
+            policy=plan.policy(n_tokens=num_draft_tokens, tree=tree, cost=self._cost, min_rows=rows, forks=forks),
             rule=info,
             prefix_caching=prefix_caching,
             on_step=observe,
@@ -205,6 +209,7 @@ class LLM:
             "profile": self._model.profile.name,
             "properties": dict(self._model.properties),
             "drafter": self._drafter_name,
+            "policy": self._policy.spelled,
             "rule": spelled(self._rule),
             "lossless": self._rule.lossless,
             "max_rows": self._model.max_rows,
@@ -341,11 +346,6 @@ class LLM:
         if self._model.switches_are_free:
             self._cost.switch_s = 0.0
         self._cost.observe(record.width, record.n_seqs, record.context, record.target_s)
-
-    def _policy(self, num_draft_tokens: int | None, tree: Tree) -> Policy:
-        if num_draft_tokens is not None or tree.width > 1:
-            return fixed(DEFAULT_DEPTH if num_draft_tokens is None else num_draft_tokens, tree)
-        return CostDriven(self._cost, min_rows=least_rows(self._model.rows_rule))
 
     def _measured(self) -> tuple[Exactness, StepCost]:
         """Self-check and step times of this machine: from the file, or measured now (once)."""

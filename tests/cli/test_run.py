@@ -47,13 +47,14 @@ def test_options_not_given_leave_the_models_own(wager: Wager, llm: Any) -> None:
 
 def test_every_model_option_reaches_the_engine(wager: Wager, llm: Any) -> None:
     options = "--model m --profile max --num-draft-tokens 0 --kv-cache-gb 0.5 --threads 2 --require-identical"
-    options += " --rule gls --tree-width 3"
+    options += " --rule gls --tree-width 3 --policy fixed"
     wager("run", "x", *options.split(), "--draft-model", "small")
     given = llm.made[-1].options
     del given["progress"]
     assert given == {
         **{"model": "m", "profile": "max", "num_draft_tokens": 0, "kv_cache_gb": 0.5, "threads": 2},
         **{"require_identical": True, "drafter": "model:small", "rule": "gls", "tree_width": 3},
+        "policy": "fixed",
     }
 
 

@@ -18,7 +18,9 @@ from wager.drafters.drawing import Drawing
 from wager.drafters.model import ModelDrafter
 from wager.engine import Engine
 from wager.models.toy import ToyModel
-from wager.policies import Fixed
+from wager.policies import Fixed, Policy
+from wager.policies.adaedl import AdaEdl
+from wager.policies.threshold import Threshold
 from wager.types import Draft, DraftKind, Law, Sampling
 from wager.verify import LOSSY, RULES, RuleInfo, rule_named
 
@@ -56,6 +58,7 @@ class Run:
         n_blocks: tuple[int, int] = (300, 300),
         tree_masks: bool = False,
         prompt: list[int] = PROMPT,
+        policy: Policy | None = None,
     ) -> None:
         info = rule_named(rule)
         width = width if info.trees else 1
@@ -65,7 +68,7 @@ class Run:
         self.target.tree_masks = tree_masks
         draft_model = ToyModel(V, seed=draft_seed, n_blocks=n_pad + n_blocks[1], **options)
         self.drafter = drafter(draft_model, n_valid_ids=V, drawing=drawing)
-        policy = Fixed(leaves * depth, depth=depth, width=width)
+        policy = policy or Fixed(leaves * depth, depth=depth, width=width)
         engine = Engine(self.target, drafter=self.drafter, policy=policy, rule=info, max_seqs=16)
         seqs = [engine.submit(prompt, sampling, seed=seed) for seed in range(n)]
         stats = [engine.stats(seq.id) for seq in seqs]
@@ -142,6 +145,18 @@ def test_trunks_levels_and_short_laws(name: str, drawing: Drawing, width: int) -
     outcome = Run(name, drawing, LONGER, n=300, width=width, depth=3)
     outcome.assert_lawful(2, 3)
     assert outcome.n_accepted > 100
+
+
+STOPPING = [lambda: Threshold(0.3, n_tokens=3), lambda: AdaEdl(0.9, n_tokens=3, least=0.45)]
+
+
+@pytest.mark.parametrize("make", STOPPING, ids=["threshold", "adaedl"])
+@pytest.mark.parametrize("name", ["standard", "block"])
+def test_the_law_of_drafts_that_end_early(name: str, make) -> None:
+    """400 seeds, with the controllers on: what one sequence met decides about the drafts of others."""
+    outcome = Run(name, Drawing("iid"), LONGER, policy=make())
+    outcome.assert_lawful(2, 3)
+    assert outcome.n_accepted > 50
 
 
 class Watched(ModelDrafter):

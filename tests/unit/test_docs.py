@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from wager.bench import drafters_doc
+from wager.bench import drafters_doc, policies_doc
 from wager.bench.rules_doc import rules_table, with_table
 from wager.bench.rules_summary import Line
 from wager.cli import COMMANDS
 from wager.drafters import DRAFTERS, drafter_named
+from wager.policies import POLICIES
 from wager.record import RunStats
 from wager.verify import LOSSY, RULES
 
@@ -46,6 +47,14 @@ def test_the_table_of_drafters_is_up_to_date() -> None:
         assert len(re.findall(rf"^\| `{name}[`:]", text, re.MULTILINE)) == 1
         info = drafter_named(name)
         assert all((info.drafts, info.needs, info.remembers, info.costs, info.source)), f"{name} says too little"
+
+
+def test_the_table_of_policies_is_up_to_date() -> None:
+    """Fails when the registry changed and the document did not: python -m wager.bench.policies_doc docs/policies.md."""
+    text = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8")
+    assert text == policies_doc.with_table(text), "run: python -m wager.bench.policies_doc docs/policies.md"
+    for name in POLICIES:
+        assert policies_doc.policies_table().count(f"| `{name}` ") == 1
 
 
 def test_every_number_is_defined() -> None:

@@ -29,10 +29,12 @@ def llms(tiny_llama, tmp_path_factory):
             "lookup": LLM(tiny_llama, drafter="lookup", num_draft_tokens=5, kv_cache_gb=0.1),
             "model": LLM(tiny_llama, drafter=f"model:{draft}", num_draft_tokens=4, kv_cache_gb=0.1),
             "tree": LLM(tiny_llama, drafter=f"model:{draft}", tree_width=3, kv_cache_gb=0.1),
+            "delayed": LLM(tiny_llama, drafter=f"model:{draft}", policy="delayed", kv_cache_gb=0.1),
+            "adaedl": LLM(tiny_llama, drafter=f"model:{draft}", policy="adaedl", num_draft_tokens=6, kv_cache_gb=0.1),
         }
 
 
-DRAFTERS = ["auto", "lookup", "model", "tree"]
+DRAFTERS = ["auto", "lookup", "model", "tree", "delayed", "adaedl"]
 
 
 def text(llm, prompt, **options):
@@ -220,6 +222,9 @@ def test_unknown_options_are_errors(llms):
         LLM(llms["none"].ir_dir, drafter="lookup", tree_width=3)
     with pytest.raises(OptionError, match="num_draft_tokens"):
         LLM(llms["none"].ir_dir, drafter="none", num_draft_tokens=5)
+    with pytest.raises(OptionError, match="draws from no law"):
+        LLM("no-such-model", drafter="lookup", policy="threshold")
+    assert {llm.info["policy"] for llm in llms.values()} == {"cost", "fixed", "delayed", "adaedl"}
     for options in ({"num_draft_tokens": -1}, {"tree_width": 0}, {"kv_cache_gb": 0.0}, {"profile": "fastest"}):
         with pytest.raises(OptionError, match=next(iter(options))):
             LLM(llms["none"].ir_dir, **options)

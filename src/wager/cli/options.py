@@ -34,6 +34,7 @@ Profile = Annotated[
     str, _option("--profile", help="fast and reference are bit-identical, max is fastest.", show_default=True)
 ]
 NumDraftTokens = Annotated[int | None, _option("--num-draft-tokens", help="Draft exactly so many; default: what pays.")]
+Policy = Annotated[str | None, _option("--policy", help="How much to draft: docs/policies.md; default: what pays.")]
 Rule = Annotated[
     str, _option("--rule", help="How drafts are verified: docs/rules.md has the names.", show_default=True)
 ]
@@ -65,7 +66,8 @@ System = Annotated[str | None, _option("--system", help="System message; default
 AsJson = Annotated[bool, _option("--json", help="One JSON object instead of text.")]
 
 _MODEL_OPTIONS = (
-    *("model", "profile", "num_draft_tokens", "rule", "tree_width", "kv_cache_gb", "threads", "require_identical"),
+    *("model", "profile", "policy", "num_draft_tokens", "rule", "tree_width", "kv_cache_gb", "threads"),
+    "require_identical",
 )
 _SAMPLING_OPTIONS = (
     *("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"),

@@ -28,6 +28,7 @@ def run(
     model: o.Model = o.DEFAULT_MODEL,
     drafter: o.DrafterName = "auto",
     draft_model: o.DraftModel = None,
+    policy: o.Policy = None,
     num_draft_tokens: o.NumDraftTokens = None,
     rule: o.Rule = "walk",
     tree_width: o.TreeWidth = 1,

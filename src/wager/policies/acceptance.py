@@ -91,6 +91,17 @@ class Acceptance:
         chances = self.chances(own.source or name, own.support, depth)
         return list(accumulate((_scaled(chance, shift) for chance in chances), mul))
 
+    def chances_by_rank(self, name: str, seq_id: int, depth: int, n_ranks: int) -> list[list[float]]:
+        """Per depth 1 … ``depth`` the conditional acceptance of each of ``n_ranks`` siblings, with the support and the
+        source that the sequence's last draft had.
+        """
+        own, shift = self._own.get(seq_id, _Own()), self._shift(seq_id)
+        name = own.source or name
+        return [
+            [_scaled(self._of_rank(name, own.support, d, rank, chance), shift) for rank in range(n_ranks)]
+            for d, chance in enumerate(self.chances(name, own.support, depth), start=1)
+        ]
+
     def observe(self, name: str, seq_id: int, draft: Draft, verdict: Verdict) -> None:
         """Every node whose parent was reached was tried; those on the path were hit."""
         if len(draft) == 0:

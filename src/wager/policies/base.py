@@ -3,9 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as ListLike
+from dataclasses import dataclass
 from typing import Protocol
 
-from wager.types import Draft, Drafter, Limits, Sequence, Verdict
+from wager.types import Draft, Drafter, Limits, Sequence, Stop, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """``trunk`` tokens in one path, then ``levels`` levels at which a node has ``width`` children, then paths."""
+
+    width: int = 1
+    trunk: int = 0
+    levels: int = 1
+
+    def n_nodes(self, depth: int) -> int:
+        """Nodes of its root-to-leaf paths, ``depth`` each: as forks are fed, what paths share counts with each."""
+        return depth * int(self.width ** max(0, min(self.levels, depth - self.trunk)))
+
+    def limits(self, depth: int, *, stop: Stop | None = None) -> Limits:
+        """The whole tree, ``depth`` tokens deep."""
+        return Limits(self.n_nodes(depth), depth, self.width, stop=stop)
+
+
+CHAIN = Tree()
 
 
 class Policy(Protocol):

@@ -8,12 +8,12 @@ from collections.abc import Sequence as ListLike
 from wager.cost import StepCost
 from wager.policies.acceptance import Acceptance
 from wager.policies.allocate import Kept, fill
+from wager.policies.probe import Probe
 from wager.tree import prune
 from wager.types import Draft, Drafter, Limits, Sequence, Verdict, chain
 
 _RATE_MEMORY = 0.95
 _CHEAP = 0.02  # a drafter below this share of a plain step is always asked: the rows decide, not the drafting
-_PROBE_FIRST, _PROBE_LAST = 32, 1024  # steps without a draft before one token is drafted to see whether times changed
 
 
 class CostDriven:
@@ -40,8 +40,7 @@ class CostDriven:
         self._rates: dict[int, tuple[float, float]] = {}  # number of sequences -> (tokens, seconds), both fading
         self._work: dict[int, float] = {}
         self._last_width = 0
-        self._n_idle = 0
-        self._probe_after = _PROBE_FIRST
+        self._probe = Probe()
 
     def limits(self, seqs: ListLike[Sequence], drafter: Drafter) -> list[Limits]:
         """How much to draft, before the drafts are seen: all that could pay with the support last seen."""
@@ -50,7 +49,7 @@ class CostDriven:
         if drafter.seconds(1) == 0:  # not known yet: the one token that fills the second row will tell
             room = 1
         most = min(self._max_nodes, room)
-        plain_s = self.cost.predict(self._min_rows * len(seqs), len(seqs), _context(seqs))
+        plain_s = self.cost.predict(self._min_rows * len(seqs), len(seqs), longest(seqs))
         if drafter.seconds(most) * len(seqs) <= _CHEAP * plain_s:
             counts = [most] * len(seqs)
         else:
@@ -64,7 +63,7 @@ class CostDriven:
             return []
         values = [self.acceptance.values(self._name, seq.id, d) for seq, d in zip(seqs, drafts, strict=True)]
         options = self._options(drafts, values)
-        times = {w: self.cost.predict(w, len(seqs), _context(seqs)) + self._draft_s for w in options}
+        times = {w: self.cost.predict(w, len(seqs), longest(seqs)) + self._draft_s for w in options}
         width = self._settle(len(seqs), {w: len(seqs) + kept.value for w, kept in options.items()}, times)
         self._remember(len(seqs), len(seqs) + options[width].value, times[width])
         return [prune(draft, nodes) for draft, nodes in zip(drafts, options[width].nodes, strict=True)]
@@ -121,29 +120,20 @@ class CostDriven:
         drafts = [chain([0] * most) for _ in seqs]
         values = [self.acceptance.chain_values(drafter.name, seq.id, most) for seq in seqs]
         per_token = drafter.seconds(most) / most
-        plain_s = self.cost.predict(self._min_rows * len(seqs), len(seqs), _context(seqs))
+        plain_s = self.cost.predict(self._min_rows * len(seqs), len(seqs), longest(seqs))
         options = self._options(drafts, values, per_token * self._rate(len(seqs), {0: len(seqs)}, {0: plain_s}))
         lengths = {w: [len(nodes) for nodes in kept.nodes] for w, kept in options.items()}
         none = [0] * len(seqs)
         tokens = {w: len(seqs) + kept.value for w, kept in options.items()} | {0: float(len(seqs))}
         times = {
-            w: self.cost.predict(w, len(seqs), _context(seqs)) + sum(map(drafter.seconds, lengths[w])) for w in options
+            w: self.cost.predict(w, len(seqs), longest(seqs)) + sum(map(drafter.seconds, lengths[w])) for w in options
         } | {0: plain_s}
         rate = self._rate(len(seqs), tokens, times)
         best = max(tokens, key=lambda w: (tokens[w] / rate - times[w], -w))
-        return self._probe(lengths.get(best, none))
-
-    def _probe(self, counts: list[int]) -> list[int]:
-        """Now and then one token where nothing is drafted, ever more rarely: acceptance can come back."""
-        if any(counts):
-            self._n_idle, self._probe_after = 0, _PROBE_FIRST
-            return counts
-        self._n_idle += 1
-        if self._n_idle < self._probe_after:
-            return counts
-        self._n_idle, self._probe_after = 0, min(2 * self._probe_after, _PROBE_LAST)
-        return [1] * len(counts)
+        counts = lengths.get(best, none)
+        return [1] * len(counts) if self._probe.is_due(any(counts)) else counts
 
 
-def _context(seqs: ListLike[Sequence]) -> int:
+def longest(seqs: ListLike[Sequence]) -> int:
+    """Tokens of the longest sequence: what the time of a forward goes by."""
     return max(len(seq.tokens) for seq in seqs)
