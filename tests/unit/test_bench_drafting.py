@@ -113,7 +113,7 @@ def test_a_text_is_played_as_it_is() -> None:
     played.to(40)
     assert drafter.told[-1][0] == text[:40]
     for _ in range(5):
-        assert played.step() >= 0
+        assert played.step()[0] >= 0
     assert drafter.asked[-1] == text[:44]
     n = 1
     for tokens, accepted, says, last in drafter.told:
@@ -143,7 +143,8 @@ def test_the_same_end_is_timed_after_every_length(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr("wager.bench.drafting.make_drafter", make)
     text = list(range(50))
-    curve("x", "a", text, [10, 30], np.zeros((9, 50), np.float32), 5)
+    points = curve("x", "a", text, [10, 30], np.zeros((9, 50), np.float32), 5)
+    assert [point.n_drafted for point in points] == [0, 0]
     steps = [drafter.asked[-5:] for drafter in made[::2]]
     assert [len(asked[0]) for asked in steps] == [10, 30]
     assert all([asked[i][-1] for i in range(5)] == text[-6:-1] for asked in steps)
@@ -158,6 +159,7 @@ def test_a_text_is_measured_as_far_as_it_goes() -> None:
     assert {point.drafter for point in points} == set(from_text_alone())
     assert all(0 < point.step_s <= point.slow_s for point in points)
     assert all(point.first_s > 0 for point in points)
+    assert max(point.n_drafted for point in points) > 1
     head, _, *rows = markdown(points).splitlines()
     assert "| 100 | 300 |" in head
     assert len(rows) == len(from_text_alone())

@@ -31,7 +31,9 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """``n_history`` tokens; the first draft after so long a prompt; the median and the slowest twentieth of steps."""
+    """``n_history`` tokens; the first draft after so long a prompt; the median and the slowest twentieth of steps, and
+    how many tokens they drafted on average.
+    """
 
     drafter: str
     text: str
@@ -39,6 +41,7 @@ class Point:
     first_s: float
     step_s: float
     slow_s: float
+    n_drafted: float
 
 
 def check(*, longest: int, n_steps: int) -> None:
@@ -102,12 +105,12 @@ class Played:
             self._drafter.propose([self._seq], [_LIMIT])
             self._settle(chain(self._text[at : at + n_draft]), tuple(range(n_draft)))
 
-    def step(self) -> float:
-        """CPU seconds of one step: its own draft is fed and rejected, one token is committed."""
+    def step(self) -> tuple[float, int]:
+        """CPU seconds of one step, and tokens drafted: all are fed and rejected, and one token is committed."""
         start = time.thread_time()
         draft = self._drafter.propose([self._seq], [_LIMIT])[0]
         proposed = time.thread_time()
-        return proposed - start + self._settle(draft, ())
+        return proposed - start + self._settle(draft, ()), len(draft)
 
     def _settle(self, draft: Draft, path: tuple[int, ...]) -> float:
         at = len(self._seq.tokens)
@@ -130,9 +133,10 @@ def curve(name: str, label: str, text: ListLike[int], lengths: ListLike[int], lo
         some = text[len(text) - n_steps - n :]
         played = Played(make_drafter(name, None), some, logits)
         played.to(n)
-        steps = [played.step() for _ in range(n_steps)]
+        steps, drafted = zip(*(played.step() for _ in range(n_steps)), strict=True)
         first_s = _first(make_drafter(name, None), some[:n])
-        points.append(Point(name, label, n, first_s, float(np.median(steps)), float(np.quantile(steps, 0.95))))
+        step_s, slow_s = np.quantile(steps, (0.5, 0.95)).tolist()
+        points.append(Point(name, label, n, first_s, step_s, slow_s, float(np.mean(drafted))))
     return points
 
 
