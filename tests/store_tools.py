@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from wager.corpus import SEPARATOR
+from wager.hidden import read_keys
+from wager.models.toy import ToyModel
 from wager.stores import Store, StoreInfo, arrays
 
 Documents = Sequence[Sequence[int]]
@@ -27,3 +30,9 @@ def store_of(documents: Documents, vocab_size: int) -> Store:
         sources=(),
     )
     return Store(info, **arrays(tokens_of(documents), vocab_size))
+
+
+def dense_store_of(documents: Documents, model: ToyModel) -> Store:
+    """The model reads every document; its state is the same wherever the tokens that it depends on are."""
+    store = store_of(documents, model.vocab_size)
+    return replace(store, keys=read_keys(model, store.tokens, model.vocab_size))

@@ -4,7 +4,7 @@ A store is a folder below WAGER_HOME/stores: ``tokens.npy`` (N,) int32, every do
 ``suffixes.npy`` (N,) int32, their suffix array; ``starts.npy`` (V + 1,) int32, where in it the suffixes begin that
 start with each id; ``meta.json``, a ``StoreInfo``. A store is tied to the vocabulary, not to the files of a tokenizer:
 token ids mean pieces, and exporters number the nodes of one and the same tokenizer differently. So all models with one
-vocabulary share it.
+vocabulary share it. A dense store has the arrays of ``nearest.Keys`` besides, which belong to one model.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,22 +24,37 @@ import numpy.typing as npt
 from wager.corpus import SEPARATOR, Corpus, Source
 from wager.errors import OptionError, VocabularyError
 from wager.home import atomic_folder, is_partial, wager_home
+from wager.nearest import N_DIMS, Keys
 from wager.text import Text
 from wager.types import I32
 
 HOW_TO_BUILD = "`wager store build NAME --model MODEL FILES`"
+HOW_TO_BUILD_DENSE = "`wager store build NAME --dense --model MODEL FILES`"
 FORMAT = 1  # raised when older stores cannot be read any more
 _META = "meta.json"
-_ARRAYS = ("tokens", "suffixes", "starts")
+_KEYS = tuple(field.name for field in fields(Keys))
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _MOST_ROWS = 2**31 - 1  # int32
 
 Progress = Callable[[str, int, int], None]
 
 
+@dataclass(frozen=True, slots=True)
+class KeysInfo:
+    """``model_hash``: of the model whose hidden states the keys are."""
+
+    model_hash: str
+    n_keys: int
+    n_dims: int
+    n_hidden: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreInfo:
-    """``model`` is the one that it was made with, ``tokenizer`` its ``tokenizer_hash``; separators are not counted."""
+    """``model`` is the one that it was made with, ``tokenizer`` its ``tokenizer_hash``; separators are not counted.
+
+    ``dense`` is None in a store without keys.
+    """
 
     name: str
     model: str
@@ -48,17 +63,22 @@ class StoreInfo:
     n_tokens: int
     n_documents: int
     sources: tuple[Source, ...]
+    dense: KeysInfo | None = None
     version: int = FORMAT
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Store:
-    """``tokens`` (N,), ``suffixes`` (N,) and ``starts`` (V + 1,) int32, mapped from files; N counts separators."""
+    """``tokens`` (N,), ``suffixes`` (N,) and ``starts`` (V + 1,) int32, mapped from files; N counts separators.
+
+    ``keys`` is None where the store is not dense.
+    """
 
     info: StoreInfo
     tokens: I32
     suffixes: I32
     starts: I32
+    keys: Keys | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +118,15 @@ def build(
     text: Text,
     *,
     model: str,
+    model_hash: str = "",
+    read: Callable[[I32, int], Keys] | None = None,
     force: bool = False,
     progress: Progress | None = None,
     home: Path | None = None,
 ) -> StoreInfo:
     """Write a store, whole or not at all. ``model`` is what people call the model that ``text`` belongs to.
 
+    ``read(tokens, vocab_size)`` makes the keys of a dense store, with the model of ``model_hash``.
     ``progress(what, done, total)`` is told about the sorting.
     Raises ``OptionError`` for a name that is taken or impossible and for too large a corpus, ``CapacityError`` for a
     full disk.
@@ -123,8 +146,14 @@ def build(
         sources=corpus.sources,
     )
     folder = stores_home(home) / name
-    with atomic_folder(folder, needed_bytes=2 * corpus.tokens.nbytes) as place:
-        for file, array in arrays(corpus.tokens, text.vocab_size, progress=progress).items():
+    n_bytes = 2 * corpus.tokens.nbytes + (0 if read is None else n_rows * (2 * N_DIMS + 4))
+    with atomic_folder(folder, needed_bytes=n_bytes) as place:
+        found: Mapping[str, npt.NDArray[Any]] = arrays(corpus.tokens, text.vocab_size, progress=progress)
+        if read is not None:
+            keys = read(corpus.tokens, text.vocab_size)
+            info = replace(info, dense=KeysInfo(model_hash, len(keys.vectors), keys.vectors.shape[1], len(keys.mean)))
+            found = {**found, **{file: getattr(keys, file) for file in _KEYS}}
+        for file, array in found.items():
             _save(place / f"{file}.npy", array)
         meta = {key: value for key, value in asdict(info).items() if key != "name"}  # the folder has it
         (place / _META).write_text(json.dumps(meta, indent=1), encoding="utf-8")
@@ -192,18 +221,39 @@ def load(name: str, *, home: Path | None = None) -> Store:
     folder = stores_home(home) / name
     if not _NAME.fullmatch(name) or not folder.is_dir():
         raise OptionError(f"`{name}` is no store here: {choices(home)}")
+    return _mapped(folder)
+
+
+def opened(drafter: str, name: str, *, home: Path | None = None) -> Store:
+    """The store that ``drafter:name`` asks for. Raises ``OptionError`` as ``load`` does, and where there is no name."""
+    if not name:
+        raise OptionError(f"`drafter` is {drafter!r}, which needs a store ({drafter}:NAME): {choices(home)}")
+    return load(name, home=home)
+
+
+def _mapped(folder: Path) -> Store:
     info = _info(folder)
-    found = {}
-    n_rows = info.n_tokens + info.n_documents
-    for file, size in zip(_ARRAYS, (n_rows, n_rows, info.vocab_size + 1), strict=True):
-        try:
-            array = np.load(folder / f"{file}.npy", mmap_mode="r").view(np.ndarray)
-        except (OSError, ValueError, EOFError) as error:
-            raise _damaged(folder, str(error)) from error
-        if array.shape != (size,) or array.dtype != np.int32:
-            raise _damaged(folder, f"{file} are {array.dtype} {array.shape}, not int32 {(size,)}")
-        found[file] = array
-    return Store(info, **found)
+    n_rows, dense, keys = info.n_tokens + info.n_documents, info.dense, None
+    if dense is not None:
+        keys = Keys(
+            mean=_map(folder, "mean", (dense.n_hidden,), np.float32),
+            projection=_map(folder, "projection", (dense.n_hidden, dense.n_dims), np.float32),
+            vectors=_map(folder, "vectors", (dense.n_keys, dense.n_dims), np.float16),
+            places=_map(folder, "places", (dense.n_keys,)),
+            buckets=_map(folder, "buckets", (info.vocab_size + 1,)),
+        )
+    tokens, suffixes = (_map(folder, file, (n_rows,)) for file in ("tokens", "suffixes"))
+    return Store(info, tokens, suffixes, _map(folder, "starts", (info.vocab_size + 1,)), keys)
+
+
+def _map(folder: Path, file: str, shape: tuple[int, ...], kind: type[np.generic] = np.int32) -> npt.NDArray[Any]:
+    try:
+        array: npt.NDArray[Any] = np.load(folder / f"{file}.npy", mmap_mode="r").view(np.ndarray)
+    except (OSError, ValueError, EOFError) as error:
+        raise _damaged(folder, str(error)) from error
+    if array.shape != shape or array.dtype != kind:
+        raise _damaged(folder, f"{file} are {array.dtype} {array.shape}, not {np.dtype(kind)} {shape}")
+    return array
 
 
 def check_vocabulary(store: Store, text: Text) -> None:
@@ -214,6 +264,25 @@ def check_vocabulary(store: Store, text: Text) -> None:
         raise VocabularyError(
             f"store `{name}` has the tokens of `{model}` (vocabulary {store.info.tokenizer[:8]}), but "
             f"`{text.path.name}` has others ({own[:8]}): build one for it with {HOW_TO_BUILD}"
+        )
+
+
+def check_dense(store: Store) -> KeysInfo:
+    """Raises ``OptionError`` for a store without keys."""
+    if store.info.dense is None:
+        raise OptionError(f"store `{store.info.name}` has no keys: build one that has with {HOW_TO_BUILD_DENSE}")
+    return store.info.dense
+
+
+def check_model(store: Store, model_hash: str, said: str) -> None:
+    """Raises ``OptionError`` unless the keys of a store are hidden states of the model of ``model_hash``, which people
+    know as ``said``.
+    """
+    name, dense = store.info.name, check_dense(store)
+    if dense.model_hash != model_hash:
+        raise OptionError(
+            f"store `{name}` holds hidden states of `{store.info.model}` ({dense.model_hash[:8]}), and `{said}` is "
+            f"another model ({model_hash[:8]}): build one for it with {HOW_TO_BUILD_DENSE}"
         )
 
 
@@ -231,7 +300,7 @@ def local_stores(home: Path | None = None) -> list[LocalStore]:
         if path.is_dir() and not is_partial(path):
             n_bytes = sum(f.stat().st_size for f in path.iterdir() if f.is_file())
             try:
-                found.append(LocalStore(path.name, path, n_bytes, _info(path), None))
+                found.append(LocalStore(path.name, path, n_bytes, _mapped(path).info, None))
             except OptionError as error:
                 found.append(LocalStore(path.name, path, n_bytes, None, str(error)))
     return found
@@ -256,7 +325,9 @@ def _info(folder: Path) -> StoreInfo:
     try:
         meta: dict[str, Any] = json.loads((folder / _META).read_text("utf-8"))
         version, sources = meta["version"], tuple(Source(**source) for source in meta.pop("sources"))
-        info = StoreInfo(**meta, name=folder.name, sources=sources) if version == FORMAT else None
+        keys = meta.pop("dense", None)
+        dense = None if keys is None else KeysInfo(**keys)
+        info = StoreInfo(**meta, name=folder.name, sources=sources, dense=dense) if version == FORMAT else None
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise _damaged(folder, f"{_META}: {error}") from error
     if info is None:
@@ -268,11 +339,12 @@ def _damaged(folder: Path, reason: str) -> OptionError:
     return OptionError(f"store `{folder.name}` cannot be read ({reason}): build it again with --force, or remove it")
 
 
-def _save(path: Path, array: I32) -> None:
+def _save(path: Path, array: npt.NDArray[Any]) -> None:
     """An .npy file. numpy itself would not say why a write fails: its errors have no errno."""
+    rows = np.ascontiguousarray(array)
     with path.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
-        file.write(np.ascontiguousarray(array).data)
+        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(rows))
+        file.write(rows.data)
 
 
 def _silent(what: str, done: int, total: int) -> None:

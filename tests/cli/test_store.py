@@ -61,6 +61,44 @@ def test_text_is_identical_and_drafts_from_the_store_are_accepted(
     assert found["speculative"]["stats"]["n_accepted"] > 0
 
 
+def test_a_dense_store_is_read_by_the_model(wager: Wager, tiny_llama: Path, files: list[str]) -> None:
+    built = wager("store", "build", "mine", "--dense", "--threads", "2", "-m", str(tiny_llama), *files)
+    assert (built.code, built.out) == (0, f"{stores.stores_home() / 'mine'}\n"), built.err
+    for part in ("reading with the model …", "--drafter dense:mine, retrieval:mine"):
+        assert part in built.err
+    assert "tiny-llama, dense\n" in wager("store", "list").out
+    (described,) = json.loads(wager("store", "list", "--json").out)["stores"]
+    info = described["info"]
+    assert 0 < info["dense"]["n_keys"] < info["n_tokens"]
+    assert described["n_bytes"] > 2 * info["dense"]["n_keys"] * info["dense"]["n_dims"]
+    args = ("run", "the sea and the sun", "-t", "0.8", "-n", "60", "--seed", "3", "--json", "--compare")
+    for drafter in ("dense:mine", "lookup+dense:mine"):
+        result = wager(*args, "-m", str(tiny_llama), "--drafter", drafter, "--num-draft-tokens", "4")
+        assert result.code == 0, result.err
+        assert json.loads(result.out)["identical"]
+    other = wager(*args, "-m", str(tiny_llama.with_name("tiny-llama-b")), "--drafter", "dense:mine")
+    assert other.code == 2
+    assert "and `tiny-llama-b` is another model" in other.err
+
+
+def test_wrong_stores_are_refused_before_a_model_is_loaded(wager: Wager, tiny_llama: Path, files: list[str]) -> None:
+    assert wager("store", "build", "mine", "-m", str(tiny_llama), *files).code == 0
+    for drafter, said in (
+        ("retrieval", "needs a store (retrieval:NAME): give one of mine"),
+        ("retrieval:other", "`other` is no store here: give one of mine"),
+        ("lookup+retrieval:other", "`other` is no store here"),
+        ("dense:other", "`other` is no store here"),
+        ("dense:mine", "store `mine` has no keys: build one that has with `wager store build NAME --dense"),
+        ("copy:int8", "the one kind of copy is int4"),
+        ("lookup+copy:int4", "'copy:int4' runs a model"),
+        ("lookup+lookup", "'lookup' is in it twice"),
+        ("lookup+cacheback:1,x", "give cacheback"),
+    ):
+        result = wager("run", "x", "-m", "nothing/here", "--drafter", drafter)
+        assert (result.code, result.out) == (2, ""), drafter
+        assert said in result.err, drafter
+
+
 def test_a_damaged_store_is_listed_as_one(wager: Wager, tiny_llama: Path, files: list[str]) -> None:
     assert wager("store", "build", "mine", "-m", str(tiny_llama), *files).code == 0
     (stores.stores_home() / "mine" / "meta.json").unlink()
@@ -68,6 +106,10 @@ def test_a_damaged_store_is_listed_as_one(wager: Wager, tiny_llama: Path, files:
     (described,) = json.loads(wager("store", "list", "--json").out)["stores"]
     assert described["info"] is None
     assert "build it again with --force" in described["problem"]
+    assert wager("store", "build", "mine", "--force", "-m", str(tiny_llama), *files).code == 0
+    suffixes = stores.stores_home() / "mine" / "suffixes.npy"
+    suffixes.write_bytes(suffixes.read_bytes()[:-4])
+    assert "cannot be read (mmap" in wager("store", "list").out
 
 
 def test_mistakes_are_one_line_and_leave_nothing(wager: Wager, tiny_llama: Path, files: list[str]) -> None:

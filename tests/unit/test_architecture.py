@@ -36,14 +36,16 @@ LAYERS = [
         "doctor",
         "corpus",
         "stores",
+        "nearest",
+        "hidden",
     },
-    {"engine", "drafters", "policies", "models", "calibrate", "proof", "testing", "testing_rules"},
-    {"llm", "drafting"},
+    {"engine", "drafters", "policies", "models", "calibrate", "proof", "replay", "testing", "testing_rules"},
+    {"llm", "drafting", "tune_skip"},
     {"decide", "serve", "cli", "bench"},
 ]
 # Plug-ins know the nouns and the mathematics only (and where files live, and text).
 PLUGINS = {"drafters", "policies", "models"}
-PLUGIN_MAY = {"types", "errors", "sampling", "cost", "home", "text", "record", "cache", "pack", "tree", "stores"}
+PLUGIN_MAY = {"types", "errors", "sampling", "cost", "home", "text", "record", "cache", "pack", "tree", "stores", "nearest"}
 # A model drafter opens a model, and must know what ends the target's answer; what was tuned is kept per machine.
 EXTRA = {"drafters": {"models", "commit", "machine"}}
 

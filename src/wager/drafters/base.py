@@ -21,6 +21,7 @@ DRAFTERS: dict[str, str] = {
     "recycling": "wager.drafters.recycling:DRAFTER",
     "lookahead": "wager.drafters.lookahead:DRAFTER",
     "retrieval": "wager.drafters.retrieval:DRAFTER",
+    "dense": "wager.drafters.dense:DRAFTER",
 }
 
 GROUP = "wager.drafters"  # entry points of other packages, NAME = "module:name" as above
@@ -36,7 +37,7 @@ class DrafterInfo:
     (``llm.DraftTarget``). ``family``: it drafts from text and what the target said, with the target's own weights, or
     with another model. ``argument``: how one that it cannot do without is shown. ``trees``: it drafts branches where
     they are allowed, else one path. ``needs_target``: ``make`` uses the target; where it does not, a wrong argument is
-    refused before a model is loaded.
+    refused before a model is loaded. Where it does, ``check`` raises what is known of an argument without it.
     """
 
     make: Callable[[str, Any], Drafter]
@@ -49,6 +50,7 @@ class DrafterInfo:
     source: str = ""
     trees: bool = True
     needs_target: bool = True
+    check: Callable[[str], object] | None = None
 
 
 def drafter_named(name: str) -> DrafterInfo:
@@ -102,11 +104,20 @@ def check_spec(spec: str | Drafter) -> None:
     """Raises ``OptionError`` for a drafter's name or argument that is wrong whatever the target; an object is not."""
     if not isinstance(spec, str) or spec in ("none", "auto"):
         return
-    names = [part.partition(":")[0] for part in _parts(spec)]
-    if not all(map(is_drafter, names)):
+    parts = _parts(spec)
+    if not all(is_drafter(part.partition(":")[0]) for part in parts):
         raise OptionError(_unknown(spec))
-    if not any(drafter_named(name).needs_target for name in names):
-        make_drafter(spec, None)
+    if len(parts) > 1:
+        from wager.drafters import together
+
+        together.check(spec)
+    for part in parts:
+        name, _, argument = part.partition(":")
+        info = drafter_named(name)
+        if info.check is not None:
+            info.check(argument)
+        elif not info.needs_target:
+            info.make(argument, None)
 
 
 def _parts(spec: str) -> list[str]:

@@ -11,9 +11,7 @@ from wager.errors import ModelError, OptionError
 
 def make(argument: str, target: Any) -> ModelDrafter:
     """For the registry: the target's own folder, read again, with its products in int4 (``models.low_bit``)."""
-    if argument != "int4":
-        spec = f"copy:{argument}" if argument else "copy"
-        raise OptionError(f"`drafter` is {spec!r}: the one kind of copy is int4, give 'copy:int4'")
+    check(argument)
     from wager.models.low_bit import to_int4
 
     def prepare(graph: Any) -> None:
@@ -25,6 +23,13 @@ def make(argument: str, target: Any) -> ModelDrafter:
     return loaded("copy:int4", target.ir_dir, target, prepare=prepare)
 
 
+def check(argument: str) -> None:
+    """Raises ``OptionError`` for another kind of copy."""
+    if argument != "int4":
+        spec = f"copy:{argument}" if argument else "copy"
+        raise OptionError(f"`drafter` is {spec!r}: the one kind of copy is int4, give 'copy:int4'")
+
+
 DRAFTER = DrafterInfo(
     make=make,
     family="target",
@@ -32,4 +37,5 @@ DRAFTER = DrafterInfo(
     drafts="with the target's own weights in int4, made while loading",
     costs="a forward of the copy per token",
     source="a quantised copy as draft, as in QSpec 2410.11305",
+    check=check,
 )

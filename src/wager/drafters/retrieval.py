@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from wager import stores
 from wager.drafters.base import DrafterInfo
-from wager.errors import OptionError
 from wager.types import EMPTY, I32, Draft, DraftKind, Limits, Seen, Sequence, Verdict
 
 Ranks = tuple[int, ...]  # a path: at every depth the rank among siblings
@@ -170,11 +169,14 @@ def _children(tokens: I32, at: npt.NDArray[np.int64], width: int, n_valid_ids: i
 
 def make(argument: str, target: Any) -> Retrieval:
     """For the registry: ``argument`` names a store of the target's vocabulary."""
-    if not argument:
-        raise OptionError(f"`drafter` is 'retrieval', which needs a store (retrieval:NAME): {stores.choices()}")
-    store = stores.load(argument)
+    store = stores.opened("retrieval", argument)
     stores.check_vocabulary(store, target.text)
     return Retrieval(store, n_valid_ids=target.n_valid_ids, name=f"retrieval:{argument}")
+
+
+def check(argument: str) -> None:
+    """Raises ``OptionError`` for a store that is not there."""
+    stores.opened("retrieval", argument)
 
 
 DRAFTER = DrafterInfo(
@@ -185,4 +187,5 @@ DRAFTER = DrafterInfo(
     remembers="the store",
     costs="0.2 ms",
     source="REST, He et al. 2311.08252",
+    check=check,
 )

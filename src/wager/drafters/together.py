@@ -104,7 +104,13 @@ def _level(support: int) -> int:
 
 
 def make(spec: str, target: Any) -> Together:
-    """For the registry: the parts between the plus signs. Raises ``OptionError`` for a part that has its own costs."""
+    """For the registry: the parts between the plus signs."""
+    check(spec)
+    return Together([make_drafter(name, target) for name in spec.split("+")])
+
+
+def check(spec: str) -> None:
+    """Raises ``OptionError`` for a part that is there twice, or that has its own costs."""
     names = spec.split("+")
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -112,4 +118,3 @@ def make(spec: str, target: Any) -> Together:
     costly = next((name for name in names if drafter_named(name.partition(":")[0]).family != "text"), None)
     if costly is not None:
         raise OptionError(f"`drafter` is {spec!r}: {costly!r} runs a model, only drafters from text go together")
-    return Together([make_drafter(name, target) for name in names])

@@ -25,7 +25,8 @@ class ToyModel:
 
     ``rows_rule`` "pair" asserts that no wanted row is alone in its subsequence; under "split" logits depend on which
     rows of the context were fed alone, as those of real kernels do. ``banned`` tokens have
-    logits -inf. Logits handed out are overwritten with NaN by the next forward.
+    logits -inf. Hidden states (H,) = (``n_hidden``,) are another function of the same tokens and ``seed``. What is
+    handed out is overwritten with NaN by the next forward.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class ToyModel:
         rows_rule: RowsRule = "any",
         max_rows: int = 64,
         banned: ListLike[int] = (),
+        n_hidden: int = 8,
     ) -> None:
         self.vocab_size = vocab_size
         self.n_blocks = n_blocks
@@ -60,7 +62,8 @@ class ToyModel:
         self._prefixes = np.zeros((n_blocks, block_size), np.uint64)
         self._alone = np.zeros((n_blocks, block_size), np.bool_)
         self._table: dict[tuple[int, ...], F32] = {}
-        self._handed_out: F32 = np.empty((0, vocab_size), np.float32)
+        self._n_hidden = n_hidden
+        self._handed_out = Forward(np.empty((0, vocab_size), np.float32), np.empty((0, n_hidden), np.float32))
 
     def width_for(self, n_rows: int) -> int:
         """Rows are padded to an even number."""
@@ -68,16 +71,27 @@ class ToyModel:
 
     def law(self, context: ListLike[int]) -> F32:
         """Logits (V,) after ``context``. Read only."""
-        key = tuple(int(t) for t in context[-self._order :]) if self._order else ()
+        key = self._key(context)
         if key not in self._table:
-            address = 0
-            for token in key:
-                address = address * (self.vocab_size + 1) + token + 1
-            u = np.exp(-self._noise.exponential(address, vocab_size=self.vocab_size))
+            u = np.exp(-self._noise.exponential(self._address(key), vocab_size=self.vocab_size))
             row = (self._scale * (2 * u - 1)).astype(np.float32)
             row[self._banned] = -np.inf
             self._table[key] = row
         return self._table[key]
+
+    def hidden(self, context: ListLike[int]) -> F32:
+        """Hidden state (H,) after ``context``, in [-1, 1]: equal where ``law`` is."""
+        address = self._address(self._key(context))
+        return (2 * self._noise.uniform("draft", address, n=self._n_hidden) - 1).astype(np.float32)
+
+    def _key(self, context: ListLike[int]) -> tuple[int, ...]:
+        return tuple(int(t) for t in context[-self._order :]) if self._order else ()
+
+    def _address(self, key: tuple[int, ...]) -> int:
+        address = 0
+        for token in key:
+            address = address * (self.vocab_size + 1) + token + 1
+        return address
 
     def exact_law(self, prompt: ListLike[int], n: int, sampling: Sampling) -> dict[tuple[int, ...], float]:
         """Probability of every continuation of n tokens, by enumeration; impossible ones are left out."""
@@ -102,7 +116,9 @@ class ToyModel:
         """Writes the rows of every subsequence, then reads each row's context back through its block table."""
         self._check(batch)
         self.n_forwards += 1
-        self._handed_out[:] = np.nan
+        for array in (self._handed_out.logits, self._handed_out.hidden):
+            if array is not None:
+                array[:] = np.nan
         subsequences = range(len(batch.past))
         written: dict[tuple[int, int], tuple[int, int]] = {}
         for b in subsequences:
@@ -110,12 +126,14 @@ class ToyModel:
         wanted = {int(row) for row in batch.rows}
         contexts = {row: context for b in subsequences for row, context in self._read(batch, b, wanted).items()}
         logits = np.empty((len(batch.rows), self.vocab_size), np.float32)
+        hidden = np.empty((len(batch.rows), self._n_hidden), np.float32)
         for r, row in enumerate(batch.rows):
             logits[r] = self.law(contexts[int(row)])
+            hidden[r] = self.hidden(contexts[int(row)])
             if self.rows_rule == "split":
                 logits[r] += self._kernel_trace(batch, int(row))
-        self._handed_out = logits
-        return Forward(logits)
+        self._handed_out = Forward(logits, hidden)
+        return self._handed_out
 
     def copy(self, src_blocks: ListLike[int], dst_blocks: ListLike[int]) -> None:
         """K/V of whole blocks; all sources are read before any target is written."""
