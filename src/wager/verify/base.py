@@ -9,11 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from wager.sampling import Noise, Scores, exponentials, is_plain, scores
+from wager.sampling import Noise, Scores, exponentials, is_plain, is_softmax, log_sum, scores
 from wager.types import F32, F64, I64, Draft, DraftKind, Sampling, Sequence, Verdict
 from wager.verify.dice import Dice
 
-_NO_WEIGHT = -800.0  # the exponential of less is 0
 _EXACT_REST = 1e-6  # a mass smaller than this is summed anew: a difference of sums near 1 would be rounding
 
 
@@ -86,11 +85,17 @@ class Rows:
         """Unnormalised probabilities (V,) after ``node``: at temperature 0 one-hot on the choice. Read only."""
         return self._mass(node)[0]
 
+    def _logs(self, node: int) -> tuple[Scores, float]:
+        """x (V,) and a temperature: the weights are exp(x / temperature) up to a factor, at 0 all on the largest."""
+        if is_softmax(self.sampling):  # spares a row
+            return self.logits(node), self.sampling.temperature
+        return self.scores(node), float(self.sampling.temperature > 0)
+
     def _mass(self, node: int) -> tuple[F64, float]:
         if node not in self._weights:
-            x = self.scores(node)
-            if self.sampling.temperature > 0:
-                weights = exponentials(np.asarray(x, np.float64))
+            x, temperature = self._logs(node)
+            if temperature > 0:
+                weights = exponentials(x, temperature=temperature)
             else:
                 weights = np.zeros(len(x))
                 weights[int(x.argmax())] = 1
@@ -113,11 +118,8 @@ class Rows:
 
     def entropy(self, node: int) -> float:
         """Entropy of the law after ``node``, nats: log Z - sum w log w / Z."""
-        weights, total = self._mass(node)
-        if self.sampling.temperature == 0:
-            return 0.0
-        logs = np.maximum(self.scores(node), _NO_WEIGHT)  # 0 times -inf is no number
-        return math.log(total) - float(np.einsum("i,i->", weights, logs)) / total  # @ would wake the threads of BLAS
+        (weights, total), (x, temperature) = self._mass(node), self._logs(node)
+        return math.log(total) - log_sum(weights, x, temperature=temperature) / total if temperature > 0 else 0.0
 
     def outside(self, node: int, ids: I64) -> F64:
         """Unnormalised probabilities (V,) after ``node`` without ``ids``."""

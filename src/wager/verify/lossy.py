@@ -205,8 +205,8 @@ def typical(epsilon: float) -> Decide:
         for node in sorted(below):
             if node not in likelihood:  # rejected before
                 continue
-            bound = threshold(rows.entropy(node), epsilon)
             *chances, _ = rows.at(node, draft.tokens[below[node]].astype(np.int64)).tolist()
+            bound = epsilon if min(chances) > epsilon else threshold(rows.entropy(node), epsilon)
             for child, chance in zip(below[node], chances, strict=True):
                 if chance > bound:
                     likelihood[child], path[child] = likelihood[node] + math.log(chance), (*path[node], child)
