@@ -186,7 +186,7 @@ DRAFTER = DrafterInfo(
     drafts="what followed the last token lately, over all requests; `cacheback:2,2` sets the lengths of leader and "
     "follower",
     remembers="a table, in memory",
-    costs="50 µs",
+    costs="30 µs",
     source="Ma, Gim, Zhong 2511.21699",
     needs_target=False,
 )

@@ -185,7 +185,7 @@ DRAFTER = DrafterInfo(
     drafts="the most frequent continuations in a corpus of yours",
     needs="a store (`wager store build`)",
     remembers="the store",
-    costs="0.2 ms",
+    costs="0.1 ms",
     source="REST, He et al. 2311.08252",
     check=check,
 )
