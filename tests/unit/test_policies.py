@@ -7,70 +7,21 @@ import math
 import numpy as np
 import pytest
 
-from engine_tools import EOS, V, run, toy
+from policy_tools import drafter, lengths, sequence, told
 from wager.cost import StepCost
 from wager.drafters.drawing import Drawing
 from wager.drafters.lookup import Lookup
-from wager.drafters.model import ModelDrafter
 from wager.drafting import check_policy_takes, planned
 from wager.errors import OptionError
 from wager.policies import POLICIES, Fixed, Tree, policy_named
 from wager.policies.adaedl import AdaEdl, Unlikely
-from wager.policies.heterospec import CUTS, Bins, HeteroSpec, fit_bins, likeliest
 from wager.policies.heuristic import Heuristic
 from wager.policies.threshold import Threshold, Unsure, fitted
-from wager.tree import depths
-from wager.types import Draft, Drawn, Limits, Sampling, Sequence, Verdict, chain
+from wager.types import Draft, Drawn, Limits, Verdict, chain
 from wager.verify import rule_named
 
 COST = StepCost([2, 4, 8, 16, 32])
 WALK = rule_named("walk")
-
-
-def sequence(seq_id: int = 0) -> Sequence:
-    return Sequence(seq_id, [1], 1, Sampling(), 0)
-
-
-def told(probs: list[float], parents: list[int] | None = None) -> Draft:
-    """A draft, a chain unless ``parents`` say otherwise, whose model gave its nodes ``probs``."""
-    n = len(probs)
-    parents = list(range(-1, n - 1)) if parents is None else parents
-    return Draft(
-        np.arange(n, dtype=np.int32), np.array(parents, np.int32), confidence=np.array(probs, np.float32).reshape(n)
-    )
-
-
-def drafter(**options) -> ModelDrafter:
-    return ModelDrafter(toy(seed=1, scale=2.0), n_valid_ids=V, eos_ids=frozenset((EOS,)), **options)
-
-
-class Watched:
-    """A policy, and the limits and lengths it came to."""
-
-    def __init__(self, policy) -> None:
-        self._policy, self.limits_seen, self.lengths = policy, [], []
-
-    def limits(self, seqs, drafter):
-        found = self._policy.limits(seqs, drafter)
-        self.limits_seen += found
-        return found
-
-    def cut(self, seqs, drafts):
-        found = self._policy.cut(seqs, drafts)
-        self.lengths += [len(draft) for draft in found]
-        return found
-
-    def observe(self, seqs, drafts, verdicts):
-        self._policy.observe(seqs, drafts, verdicts)
-
-    def forget(self, seq_id):
-        self._policy.forget(seq_id)
-
-
-def lengths(policy, *, temperature: float = 0.8, **options) -> list[int]:
-    watched = Watched(policy)
-    run(toy(), Sampling(max_tokens=30, temperature=temperature), drafter=drafter(**options), policy=watched)
-    return watched.lengths
 
 
 # -- by name -----------------------------------------------------------------------------------------------------------
@@ -320,104 +271,6 @@ def test_the_bound_converges_wherever_it_starts() -> None:
         rates.append(hits / trials)
     assert max(ends) - min(ends) < 0.05
     assert min(rates) > 0.6  # half of the rounds lie above the target; without a bound a quarter is accepted
-
-
-# -- HeteroSpec --------------------------------------------------------------------------------------------------------
-
-
-def test_bins_are_monotone_and_extend_the_three_lowest() -> None:
-    assert list(CUTS) == sorted(CUTS)
-    assert len(CUTS) <= 7
-    found = []
-    for entropy in np.linspace(0, 3, 61):
-        bins = Bins(4, 2, CUTS)
-        path = Drawn((0.5,) * 4, (float(entropy),) * 4)
-        ended = bins.after([path])[0]
-        found.append(bins.bin)
-        assert bins.extension == max(0, 2 - bins.bin)
-        assert ended == (bins.extension == 0)
-    assert found[0] == 0
-    assert found == sorted(found)
-    assert set(found) == set(range(len(CUTS) + 1))
-
-
-def test_the_bin_is_that_of_the_most_confident_path() -> None:
-    bins = Bins(2, 1, (0.5,))
-    assert bins.after([Drawn((0.9,), (9.0,)), Drawn((0.1,), (0.0,))]) == [False, False]
-    assert bins.bin is None
-    assert bins.n_nodes(12) == 12
-    assert bins.after([Drawn((0.9, 0.9), (0.1, 0.1)), Drawn((0.1, 0.99), (2.0, 2.0))]) == [False, False]
-    assert bins.bin == 0
-    assert bins.after([Drawn((0.9, 0.9, 0.2), (0.1, 0.1, 5.0))]) == [True]
-    assert bins.n_nodes(12) == 4  # 0.3 * 12 + 1
-    assert bins.n_nodes(1) == 3  # never fewer than the path
-
-
-def test_the_likeliest_nodes_are_closed_and_as_many_as_asked() -> None:
-    rng = np.random.default_rng(0)
-    for _ in range(100):
-        n = int(rng.integers(1, 20))
-        parents = [int(rng.integers(-1, i)) for i in range(n)]
-        draft = told(rng.choice([0.1, 0.5, 1.0], n).tolist(), parents)
-        n_kept = int(rng.integers(1, n + 1))
-        kept = likeliest(draft, n_kept)
-        assert len(kept) == n_kept
-        nodes = kept.tokens.tolist()  # of ``told`` the token is the node
-        assert all(parents[node] < 0 or parents[node] in nodes for node in nodes)
-        products = [math.prod(draft.confidence[i] for i in _path(parents, node).tolist()) for node in range(n)]
-        assert min(products[node] for node in nodes) >= max(
-            (p for i, p in enumerate(products) if i not in nodes), default=0
-        )
-
-
-def _path(parents: list[int], node: int) -> np.ndarray:
-    path = []
-    while node >= 0:
-        path.append(node)
-        node = parents[node]
-    return np.array(path[::-1])
-
-
-def test_depth_and_nodes_follow_the_entropy() -> None:
-    """Cuts that put everything into one bin: the extension of that bin, and its share of the nodes."""
-    tree, n, usual = Tree(3, 0, 2), 4, 4 * 9
-    for bin_, (extension, budget) in enumerate([(2, int(0.3 * usual) + 2), (1, int(0.6 * usual) + 1), (0, usual)]):
-        cuts = (-1.0,) * bin_ + (99.0,)
-        policy, seq = HeteroSpec(n, tree=tree, cuts=cuts), Sequence(0, [1, 2], 1, Sampling(temperature=1.0), 0)
-        steered = drafter(drawing=Drawing(levels=2))
-        (whole,) = steered.propose([seq], policy.limits([seq], steered))
-        assert max(depths(whole)) == n + extension
-        assert len(policy.cut([seq], [whole])[0]) == min(budget, len(whole))
-    high = HeteroSpec(n, tree=tree, cuts=(-3.0, -2.0, -1.0))
-    draft = high.cut([seq], steered.propose([seq], high.limits([seq], steered)))[0]
-    assert max(depths(draft)) == n
-    chains = lengths(HeteroSpec(4, cuts=(99.0,)))
-    assert max(chains) == 6
-
-
-def test_a_drawn_draft_is_not_cut() -> None:
-    with pytest.raises(AssertionError, match="must not be cut"):
-        likeliest(Draft(np.zeros(2, np.int32), np.array([-1, 0], np.int32), kind="iid"), 1)
-
-
-def test_bins_are_fitted() -> None:
-    """Steps are found where they are; a split minimises the sum, not the weighted sum, of both sides' deviations."""
-    x = np.linspace(0, 1, 80)
-    y = np.floor(x * 4).clip(0, 3)
-    assert fit_bins(x, y) == pytest.approx((0.25, 0.5, 0.75), abs=0.02)
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        x, y = rng.random(30), rng.integers(0, 5, 30).astype(float)
-        order = np.argsort(x)
-        a, b = x[order], y[order]
-        costs = {float(a[i - 1] + a[i]) / 2: b[:i].var() + b[i:].var() for i in range(5, 26)}
-        assert fit_bins(x, y, depth=1) == (pytest.approx(min(costs, key=costs.get)),)
-        cuts = fit_bins(x, y)
-        assert list(cuts) == sorted(cuts)
-        assert len(cuts) <= 7
-    assert fit_bins(x, np.ones(30)) == ()
-    assert fit_bins(x[:9], y[:9]) == ()
-    assert fit_bins(np.zeros(30), y) == ()
 
 
 # -- all of them -------------------------------------------------------------------------------------------------------
