@@ -122,7 +122,7 @@ class LLM:
             check_identical(self._rule, None)
         if kv_cache_gb is not None and not 0 < kv_cache_gb < math.inf:
             raise OptionError(f"`kv_cache_gb` is {kv_cache_gb}: give a positive number")
-        self._progress = progress
+        self._progress, self._threads = progress, threads
         kv_cache_bytes = None if kv_cache_gb is None else int(kv_cache_gb * 2**30)
         self.ir_dir = catalog.resolve(model, progress=progress)
         with ThreadPoolExecutor(1) as beside:  # the tokenizer loads while the graph compiles
@@ -136,7 +136,6 @@ class LLM:
         self._model.max_rows, self._model.rows_rule = self._exactness.max_rows, self._exactness.rule
         if require_identical:
             check_identical(self._rule, self._exactness.reason)
-        self._threads = threads
         self._drafter_name = AUTO_DRAFTER if drafter == "auto" else getattr(drafter, "name", drafter)
         self._engine = self.make_engine(
             drafter=drafter,
