@@ -37,6 +37,7 @@ def test_it_drafts_and_the_text_is_that_of_plain_decoding(said: dict[str, Any]) 
     assert stats.n_drafted > stats.n_accepted > 0
     assert stats.tokens_per_forward > 1
     assert said["plain"].stats.n_drafted == 0
+    assert said["llm"].info["drafter"] == "markov-trees"
 
 
 def test_its_trees_branch(said: dict[str, Any]) -> None:
