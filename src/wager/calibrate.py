@@ -24,8 +24,8 @@ def calibrate(
             progress("measuring this machine", i, len(plan))
         if i >= len(cost.widths) * len(contexts) and time.perf_counter() - start > budget_s:
             break
-        _seconds(model, width, context)  # prepares the width: switching is priced on its own
-        timings.append((width, context, min(_seconds(model, width, context) for _ in range(2))))
+        forward_seconds(model, width, context)  # prepares the width: switching is priced on its own
+        timings.append((width, context, min(forward_seconds(model, width, context) for _ in range(2))))
     cost.calibrate(timings, switch_s=_switch_seconds(model, cost.widths))
     if progress is not None:
         progress("measuring this machine", len(plan), len(plan))
@@ -36,13 +36,14 @@ def _switch_seconds(model: Model, widths: tuple[int, ...]) -> float:
     a, b = widths[0], widths[min(2, len(widths) - 1)]
     steady_s = 0.0
     for width in (a, b):
-        _seconds(model, width, 16)  # the change itself is not steady
-        steady_s += median(_seconds(model, width, 16) for _ in range(3))
-    pairs = [_seconds(model, a, 16) + _seconds(model, b, 16) for _ in range(4)]
+        forward_seconds(model, width, 16)  # the change itself is not steady
+        steady_s += median(forward_seconds(model, width, 16) for _ in range(3))
+    pairs = [forward_seconds(model, a, 16) + forward_seconds(model, b, 16) for _ in range(4)]
     return max(0.0, (median(pairs) - steady_s) / 2)
 
 
-def _seconds(model: Model, n_rows: int, context: int) -> float:
+def forward_seconds(model: Model, n_rows: int, context: int) -> float:
+    """Seconds of one forward of ``n_rows`` rows of one sequence, in the model's first blocks, whoever owns them."""
     batch = _batch(model, n_rows, context)
     start = time.perf_counter()
     model.forward(batch)

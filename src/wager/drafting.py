@@ -32,7 +32,8 @@ def check_drafting(drafter: str | Drafter, num_draft_tokens: int | None, tree: T
 
 def check_drafts_trees(drafter: str, option: str, value: str) -> None:
     """Raises ``OptionError`` where an option asks for a tree of a drafter that has none."""
-    if drafter in ("none", "auto") or (is_drafter(drafter) and not drafter_named(drafter).trees):
+    name = drafter.partition(":")[0]
+    if name in ("none", "auto") or (is_drafter(name) and not drafter_named(name).trees):
         raise OptionError(
             f"`{option}` is {value} but `drafter` is {drafter!r}, which drafts single paths: name another one, as in "
             "model:PATH"

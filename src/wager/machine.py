@@ -49,7 +49,7 @@ def fingerprint(model_hash: str, passes: Mapping[str, int], properties: Mapping[
 
 def load_measurements(key: str) -> JSON | None:
     """What was measured under this fingerprint; None if nothing was, or the file is damaged (it is measured again)."""
-    path = _path(key)
+    path = measurements_path(key)
     if not path.is_file():
         return None
     try:
@@ -60,8 +60,8 @@ def load_measurements(key: str) -> JSON | None:
 
 
 def save_measurements(key: str, data: JSON) -> None:
-    write_text(_path(key), json.dumps(data, indent=1))
+    write_text(measurements_path(key), json.dumps(data, indent=1))
 
 
-def _path(key: str) -> Path:
+def measurements_path(key: str) -> Path:
     return wager_home() / "machines" / f"{key}-{FORMAT}.json"

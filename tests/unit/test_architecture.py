@@ -45,7 +45,20 @@ LAYERS = [
 ]
 # Plug-ins know the nouns and the mathematics only (and where files live, and text).
 PLUGINS = {"drafters", "policies", "models"}
-PLUGIN_MAY = {"types", "errors", "sampling", "cost", "home", "text", "record", "cache", "pack", "tree", "stores", "nearest"}
+PLUGIN_MAY = {
+    "types",
+    "errors",
+    "sampling",
+    "cost",
+    "home",
+    "text",
+    "record",
+    "cache",
+    "pack",
+    "tree",
+    "stores",
+    "nearest",
+}
 # A model drafter opens a model, and must know what ends the target's answer; what was tuned is kept per machine.
 EXTRA = {"drafters": {"models", "commit", "machine"}}
 

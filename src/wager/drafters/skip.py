@@ -136,4 +136,5 @@ DRAFTER = DrafterInfo(
     costs="a forward of what is left per token",
     source="SWIFT, Xia et al. 2410.06916; ConfLayers 2604.14612; Draft on the Fly 2410.01028",
     trees=False,
+    check=check,
 )

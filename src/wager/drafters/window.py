@@ -63,4 +63,5 @@ DRAFTER = DrafterInfo(
     costs="a forward at short context per token",
     source="MagicDec, Chen et al. 2408.11049; SPIRe 2504.06419",
     trees=False,
+    check=parse,
 )
