@@ -14,10 +14,14 @@ from wager.drafters.dense import Dense
 from wager.errors import ModelError
 from wager.hidden import hidden_states
 from wager.models.toy import ToyModel
+from wager.nearest import neighbours
 from wager.policies import Fixed
 from wager.types import EMPTY, Forward, Limits, Sampling, Seen, Verdict, chain
 
 DOCUMENTS = [[1, 2, 3, 4, 5, 6, 7], [8, 2, 3, 9, 10], [1, 2, 3, 4, 11, 12, 13, 14], [5, 3], [15], []]
+
+LOW = 1e-6
+SEED = 11  # of a toy whose states after 8 2 and after 1 2 are near each other
 
 
 def told(drafter: Dense, tokens: list[int], model: ToyModel | None = None, *, seq_id: int = 0):
@@ -52,17 +56,34 @@ def test_what_followed_in_the_same_state_is_drafted() -> None:
 
 
 def test_neighbours_begin_with_the_token_that_was_chosen() -> None:
-    drafter = dense(floor=-1, n_neighbours=99)
-    for token, follow in ((3, {4, 9}), (2, {3}), (4, {5, 11})):
-        draft = ask(drafter, told(drafter, [1, 2, token]), Limits(99, 1, 99))
-        assert set(draft.tokens.tolist()) == follow
+    drafter = dense(floor=LOW, n_neighbours=99)
+    for text, follow in (([1, 2, 3], {4, 9}), ([1, 2], {3}), ([16, 2, 3, 4], {5, 11})):
+        draft = ask(drafter, told(drafter, text), Limits(99, 1, 99))
+        assert set() < set(draft.tokens.tolist()) <= follow
 
 
 def test_the_most_similar_come_first() -> None:
-    drafter = dense(floor=-1)
-    assert ask(drafter, told(drafter, [8, 2, 3]), Limits(1, 1)).tokens.tolist() == [9]
-    assert ask(drafter, told(drafter, [1, 2, 3]), Limits(1, 1)).tokens.tolist() == [4]
-    assert ask(dense(floor=-1, n_neighbours=1), told(drafter, [8, 2, 3]), Limits(9, 1, 9)).tokens.tolist() == []
+    for text, token in (([8, 2, 3], 9), ([1, 2, 3], 4)):
+        for options in ({}, {"n_neighbours": 1}):
+            drafter = dense(floor=LOW, **options)
+            draft = ask(drafter, told(drafter, text), Limits(9, 1, 9))
+            assert draft.tokens[0] == token
+            assert not options or len(draft) == 1
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_votes_add_up(n: int) -> None:
+    """One document goes on from the very state of the query, n others from one at a cosine c of .91: c^4 each."""
+    model = toy(seed=SEED, n_hidden=3)
+    drafter = dense([[8, 2, 3, 9, 10], *[[1, 2, 3, 4, 5]] * n], model, floor=LOW)
+    seq = told(drafter, [8, 2, 3], model)
+    (_, one), *others = neighbours(drafter._keys, 3, drafter._queries[0][1], n_most=9, floor=-1)
+    votes = sum(cosine**4 for _, cosine in others)
+    assert (len(others), one, n / 2 < votes < n) == (n, pytest.approx(1, abs=1e-3), True)
+    for width in (1, 2):
+        draft = ask(drafter, seq, Limits(width, 1, width))
+        assert draft.tokens.tolist() == ([9, 4] if votes < 1 else [4, 9])[:width]
+        assert draft.support == max(1, round(16 * max(1, votes) / (1 + votes + 0.5)))
 
 
 def test_nothing_is_drafted_without_a_state_of_this_very_text() -> None:
@@ -119,7 +140,7 @@ def test_small_stores(documents: list[list[int]]) -> None:
 
 @pytest.mark.parametrize("limit", LIMITS)
 def test_limits(limit: Limits) -> None:
-    drafter = dense(floor=-1)
+    drafter = dense(floor=LOW)
     draft = ask(drafter, told(drafter, [1, 2, 3]), limit, vocab_size=V)
     assert (len(draft) > 0) == (min(limit.n_nodes, limit.depth, limit.width) > 0)
 

@@ -16,6 +16,7 @@ from wager import stores
 from wager.corpus import Corpus
 from wager.drafters import make_drafter
 from wager.drafters.retrieval import Retrieval, longest_match
+from wager.drafters.retrieval import most_frequent as most_frequent_draft
 from wager.errors import OptionError, VocabularyError
 from wager.text import Text
 from wager.types import Draft, Limits, Sampling, Sequence
@@ -63,6 +64,26 @@ def paths(draft: Draft) -> list[tuple[int, ...]]:
     for token, parent in zip(draft.tokens.tolist(), draft.parents.tolist(), strict=True):
         found.append((*(found[parent] if parent >= 0 else ()), token))
     return found
+
+
+@settings(deadline=None)
+@given(DOCUMENTS, st.lists(st.integers(1, 4), min_size=9, max_size=9), st.sets(st.integers(0, 3)))
+def test_a_weight_is_so_many_texts_and_nothing_follows_an_end(documents, weights, ends) -> None:
+    """Weights in halves, so that their sums are exact; an end is where every text is cut, itself included."""
+    store = store_of(documents, V)
+    follow = store.suffixes[store.starts[0] :: 3][:9].astype(np.int64)
+    weights = np.array(weights[: len(follow)])
+    if not len(follow):
+        return
+    for limit in (Limits(9, 4, 3), Limits(5, 5, 1), Limits(20, 2, 9)):
+        weighted = most_frequent_draft(store.tokens, follow, limit, V, support=1, weights=weights / 2)
+        repeated = most_frequent_draft(store.tokens, np.repeat(follow, weights), limit, V, support=1)
+        assert paths(weighted) == paths(repeated)
+        ended = most_frequent_draft(store.tokens, follow, limit, V, support=1, ends=ends)
+        rests = [store.tokens[at:].tolist() for at in follow]
+        rests = [rest[: rest.index(-1)] for rest in rests]
+        rests = [rest[: next((i + 1 for i, t in enumerate(rest) if t in ends), len(rest))] for rest in rests]
+        assert paths(ended) == most_frequent(rests, limit, V)
 
 
 @settings(deadline=None)

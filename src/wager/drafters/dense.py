@@ -4,25 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from collections.abc import Sequence as ListLike
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from wager import stores
 from wager.drafters.base import DrafterInfo
-from wager.drafters.growing import Growing
+from wager.drafters.retrieval import most_frequent
 from wager.nearest import neighbours
 from wager.types import EMPTY, F32, Draft, DraftKind, Limits, Seen, Sequence, Verdict
+
+_POWER, _DOUBT = 4, 0.5
 
 
 class Dense:
     """Looks up the hidden state that the newest token was chosen from, among those that predict it in a store.
 
-    The ``n_neighbours`` most similar ones (cosine, at least ``floor``) are followed in the corpus, each to the end of
-    its document or the first of ``eos_ids``; their continuations, most similar first, make the tree. Nothing is drafted
-    before the first token of an answer: no hidden state has been seen. Ids from ``n_valid_ids`` on are never drafted.
+    Each of the ``n_neighbours`` most similar ones (cosine c, at least ``floor``) votes with c^4 for what follows it in
+    the corpus, to the end of its document or the first of ``eos_ids``. Drafted are the prefixes with the most votes,
+    ids from ``n_valid_ids`` on never. Before the first token of an answer no hidden state was seen: nothing is drafted.
 
-    ``support`` tells cosines apart, 1 at the floor.
+    ``support`` is 16 v / (w + 1/2) rounded, at least 1, where v of w votes are for the first token: on greedy answers
+    of a 135M model .08 .17 .25 .38 .50 .76 of v / (w + 1/2) were accepted .05 .16 .24 .35 .42 .68 of the time.
     """
 
     kind: DraftKind = "deterministic"
@@ -35,11 +39,12 @@ class Dense:
         n_valid_ids: int,
         eos_ids: Collection[int] = (),
         name: str = "dense",
-        n_neighbours: int = 8,
-        floor: float = 0.3,
+        n_neighbours: int = 32,
+        floor: float = 0.2,
     ) -> None:
         assert store.keys is not None, "the store is not dense"
         assert n_neighbours >= 1, n_neighbours
+        assert floor > 0, floor
         self.name = name
         self._tokens = store.tokens
         self._keys = store.keys
@@ -54,25 +59,22 @@ class Dense:
         return [self._draft(seq, limit) for seq, limit in zip(seqs, limits, strict=True)]
 
     def _draft(self, seq: Sequence, limit: Limits) -> Draft:
-        growing = Growing(limit)
         n_tokens, query = self._queries.get(seq.id, (0, None))
-        if query is None or n_tokens != len(seq.tokens) or growing.is_full:
+        if query is None or n_tokens != len(seq.tokens) or min(limit.n_nodes, limit.depth, limit.width) < 1:
             return EMPTY
         near = neighbours(self._keys, seq.tokens[-1], query, n_most=self._n_neighbours, floor=self._floor)
-        for place, _ in near:
-            growing.follow(-1, self._after(place, limit.depth))
-        return growing.draft(_support(near[0][1])) if near else EMPTY
-
-    def _after(self, place: int, n_most: int) -> list[int]:
-        """What follows a place of the corpus."""
-        found: list[int] = []
-        for token in self._tokens[place + 1 : place + 1 + n_most].tolist():
-            if not 0 <= token < self._n_valid_ids:
-                break
-            found.append(token)
-            if token in self._eos_ids:
-                break
-        return found
+        if not near:
+            return EMPTY
+        near.sort(key=lambda found: self._tokens[found[0] + 1 : found[0] + 1 + limit.depth].tolist())
+        follow, cosines = np.array([place for place, _ in near], np.int64) + 1, np.array([c for _, c in near])
+        votes = np.power(cosines, _POWER)
+        draft = most_frequent(
+            self._tokens, follow, limit, self._n_valid_ids, support=0, weights=votes, ends=self._eos_ids
+        )
+        if not len(draft):
+            return EMPTY
+        share = votes[self._tokens[follow] == draft.tokens[0]].sum() / (votes.sum() + _DOUBT)
+        return replace(draft, support=max(1, round(16 * share)))
 
     def observe(
         self,
@@ -97,10 +99,6 @@ def _search_seconds(counts: Any, n_dims: int) -> float:
     """Expected time of a search where tokens are as frequent as in the corpus: ``counts`` (V,) of their keys."""
     total = float(counts.sum())
     return 4e-10 * n_dims * float(np.square(counts, dtype=np.float64).sum()) / total if total else 0.0
-
-
-def _support(cosine: float) -> int:
-    return max(1, round(16 * (cosine - 0.3) / 0.7))
 
 
 def make(argument: str, target: Any) -> Dense:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, bisect_right
+from collections.abc import Collection
 from collections.abc import Sequence as ListLike
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy.typing as npt
 
 from wager import stores
 from wager.drafters.base import DrafterInfo
-from wager.types import EMPTY, I32, Draft, DraftKind, Limits, Seen, Sequence, Verdict
+from wager.types import EMPTY, F64, I32, Draft, DraftKind, Limits, Seen, Sequence, Verdict
 
 Ranks = tuple[int, ...]  # a path: at every depth the rank among siblings
 
@@ -124,23 +125,33 @@ def _beginning(store: stores.Store, place: int, n: int) -> list[int]:
 
 
 def most_frequent(
-    tokens: I32, follow: npt.NDArray[np.int64], limit: Limits, n_valid_ids: int, *, support: int
+    tokens: I32,
+    follow: npt.NDArray[np.int64],
+    limit: Limits,
+    n_valid_ids: int,
+    *,
+    support: int,
+    weights: F64 | None = None,
+    ends: Collection[int] = (),
 ) -> Draft:
     """The most frequent prefixes of the texts that start at ``follow`` (m,), sorted as texts, within ``limit``.
 
-    Of equally frequent ones the shorter is taken, then the one further to the left; children are ordered by frequency,
-    then id. A prefix is a range of ``follow``, so counting is finding where its next token changes. The nodes come
-    depth first: the first path is the most frequent child of the most frequent child.
+    ``weights`` (m,): what each text counts, else 1; nothing follows one of ``ends``. Of equally frequent prefixes the
+    shorter is taken, then the one further to the left; children are ordered by frequency, then id. A prefix is a range
+    of ``follow``, so counting is finding where its next token changes. The nodes come depth first: the first path is
+    the most frequent child of the most frequent child.
     """
+    sums = np.arange(len(follow) + 1) if weights is None else np.concatenate(((0.0,), np.cumsum(weights)))
     chosen: dict[Ranks, int] = {}
-    heap: list[tuple[int, int, Ranks, int, int]] = []  # (-count, depth, path, range of follow)
+    heap: list[tuple[float, int, Ranks, int, int]] = []  # (-count, depth, path, range of follow)
     grow: tuple[Ranks, int, int] = (), 0, len(follow)
     while True:
         path, low, high = grow
-        if len(path) < limit.depth:
-            at = follow[low:high] + len(path)
-            for rank, (start, stop) in enumerate(_children(tokens, at, limit.width, n_valid_ids)):
-                heapq.heappush(heap, (start - stop, len(path) + 1, (*path, rank), low + start, low + stop))
+        if len(path) < limit.depth and chosen.get(path) not in ends:
+            at, counted = follow[low:high] + len(path), sums[low : high + 1]
+            for rank, (start, stop) in enumerate(_children(tokens, at, counted, limit.width, n_valid_ids)):
+                count = sums.item(low + stop) - sums.item(low + start)
+                heapq.heappush(heap, (-count, len(path) + 1, (*path, rank), low + start, low + stop))
         if not heap or len(chosen) == limit.n_nodes:
             break
         _, depth, path, low, high = heapq.heappop(heap)
@@ -152,17 +163,19 @@ def most_frequent(
     return Draft(np.array([chosen[path] for path in paths], np.int32), parents, None, "deterministic", support)
 
 
-def _children(tokens: I32, at: npt.NDArray[np.int64], width: int, n_valid_ids: int) -> list[tuple[int, int]]:
+def _children(
+    tokens: I32, at: npt.NDArray[np.int64], sums: npt.NDArray[Any], width: int, n_valid_ids: int
+) -> list[tuple[int, int]]:
     """Ranges of ``at`` (m,) with one token, for the ``width`` most frequent valid tokens, most frequent first.
 
-    ``tokens[at]`` ascends, separators first.
+    ``tokens[at]`` ascends, separators first; ``sums`` (m + 1,): what all before each count.
     """
     if len(at) == 1:  # most of the nodes of a long draft: ten times as fast
         return [(0, 1)] if 0 <= tokens.item(at.item()) < n_valid_ids else []
     column = tokens[at]
     bounds = np.concatenate(((0,), (column[1:] != column[:-1]).nonzero()[0] + 1, (len(column),)))
     first = column[bounds[:-1]]
-    counts = (bounds[1:] - bounds[:-1]) * ((first >= 0) & (first < n_valid_ids))
+    counts = (sums[bounds[1:]] - sums[bounds[:-1]]) * ((first >= 0) & (first < n_valid_ids))
     best = (-counts).argsort(kind="stable")[:width].tolist()
     return [(bounds.item(i), bounds.item(i + 1)) for i in best if counts[i]]
 
