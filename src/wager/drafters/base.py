@@ -16,6 +16,8 @@ DRAFTERS: dict[str, str] = {
     "lookup": "wager.drafters.lookup:DRAFTER",
     "model": "wager.drafters.model:DRAFTER",
     "copy": "wager.drafters.copy:DRAFTER",
+    "skip": "wager.drafters.skip:DRAFTER",
+    "window": "wager.drafters.window:DRAFTER",
     "cacheback": "wager.drafters.cacheback:DRAFTER",
     "suffix": "wager.drafters.suffix:DRAFTER",
     "recycling": "wager.drafters.recycling:DRAFTER",
