@@ -156,7 +156,6 @@ class RuleInfo:
     trees: bool = True
     lossless: bool = True
     coupled: bool = False
-    max_law: int = 0
     max_children: int = 0
     knob: float | None = None
     acceptance: str = ""
