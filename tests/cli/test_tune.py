@@ -1,0 +1,119 @@
+"""`wager tune --drafter skip`: finds a set and keeps it whole or not at all; `--drafter skip` uses it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deep_tools import make_deep
+from wager.home import wager_home
+
+Wager = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def deep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_deep(tmp_path_factory.mktemp("deep"))
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> str:
+    lines = [{"prompt": text} for text in ("the sea and the sun", "the wind", "where is the river")]
+    (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, lines)), "utf-8")
+    return str(tmp_path / "prompts.jsonl")
+
+
+def kept() -> list[Path]:
+    return sorted((wager_home() / "machines").glob("skip-*")) if (wager_home() / "machines").is_dir() else []
+
+
+@pytest.mark.parametrize("method", ["swift", "cosine"])
+def test_what_was_tuned_is_kept_and_used(wager: Wager, deep: Path, prompts: str, method: str) -> None:
+    args = ("tune", str(deep), "--drafter", "skip", "--method", method, "--budget", "2", "--prompts", prompts)
+    result = wager(*args, "--json")
+    assert result.code == 0, result.err
+    found = json.loads(result.out)
+    assert found["method"] == method
+    assert found["n_tried"] > 3
+    assert found["skip"]
+    assert "trying sets of modules" in result.err
+    (path,) = kept()
+    assert f"kept in {path}" in result.err
+    assert json.loads(path.read_text("utf-8")) == found
+    run = ("run", "the sea", "-m", str(deep), "-n", "24", "-t", "0", "--compare", "--json", "--num-draft-tokens", "2")
+    drafted = wager(*run, "--drafter", "skip")
+    assert drafted.code == 0, drafted.err
+    assert "nothing was tuned" not in drafted.err
+    assert json.loads(drafted.out)["identical"]
+    assert json.loads(drafted.out)["speculative"]["stats"]["n_accepted"] > 0
+    from_file = wager(*run, "--drafter", f"skip:{path}")
+    assert json.loads(from_file.out)["speculative"]["text"] == json.loads(drafted.out)["speculative"]["text"]
+
+
+def test_the_report_is_for_people(wager: Wager, deep: Path, prompts: str) -> None:
+    result = wager("tune", str(deep), "--drafter", "skip", "--budget", "0.5", "--prompts", prompts)
+    assert result.code == 0, result.err
+    for part in ("left out", "of 12 modules", "SWIFT's score", "expected speed", "x plain"):
+        assert part in result.out
+
+
+def test_untuned_says_so(wager: Wager, deep: Path, caplog: pytest.LogCaptureFixture) -> None:
+    args = ("run", "the sea", "-m", str(deep), "-n", "4", "-t", "0")
+    assert wager(*args, "--drafter", "skip").code == 0
+    assert "nothing was tuned for this model" in caplog.text
+    caplog.clear()
+    assert wager(*args, "--drafter", "skip:0.3").code == 0
+    assert not caplog.text
+
+
+def test_ctrl_c_keeps_nothing(wager: Wager, deep: Path, prompts: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from wager import tune_skip
+
+    real, n = tune_skip.score, []
+
+    def score(*args: Any, **options: Any) -> Any:
+        n.append(1)
+        if len(n) == 3:
+            raise KeyboardInterrupt
+        return real(*args, **options)
+
+    monkeypatch.setattr(tune_skip, "score", score)
+    result = wager("tune", str(deep), "--drafter", "skip", "--budget", "5", "--prompts", prompts)
+    assert (result.code, result.out) == (130, "")
+    assert kept() == []
+
+
+def test_mistakes_are_one_line(wager: Wager, deep: Path, tiny_llama: Path, prompts: str, tmp_path: Path) -> None:
+    (tmp_path / "set.json").write_text('{"skip": ["attn.0"]}', "utf-8")
+    (tmp_path / "other.json").write_text('{"kept": []}', "utf-8")
+    run = ("run", "x", "-m", str(deep), "--drafter")
+    tune = ("tune", str(deep))
+    for args, said in (
+        (tune, "--drafter is not given: give --drafter skip, nothing else can be tuned yet"),
+        ((*tune, "--drafter", "lookup"), "--drafter is `lookup`"),
+        ((*tune, "--drafter", "skip", "--method", "x"), "--method is `x`: give one of swift, conf, cosine"),
+        ((*tune, "--drafter", "skip", "--budget", "0"), "--budget is `0.0`"),
+        ((*tune, "--drafter", "skip", "--prompts", "nothere"), "--prompts is `nothere`"),
+        (("tune", str(tiny_llama), "--drafter", "skip", "--prompts", prompts), "this model has 2 layers"),
+        ((*run, "skip:1.5"), "give a ratio in [0, 1)"),
+        ((*run, "skip:nothere"), "give a ratio, or a file that `wager tune` wrote"),
+        (
+            (*run, f"skip:{tmp_path / 'set.json'}"),
+            "`attn.0` cannot be skipped: name attn.LAYER or mlp.LAYER",
+        ),
+        ((*run, f"skip:{tmp_path / 'other.json'}"), "the set of modules is damaged"),
+        ((*run, "window:33"), "multiples of 32, as in window:32+256"),
+        ((*run, "window:32+0"), "multiples of 32"),
+        ((*run, "lookup+skip"), "'skip' runs a model"),
+        ((*run, "window", "--tree-width", "2"), "'window', which drafts single paths"),
+        ((*run, "skip:0.3", "--tree-width", "2"), "'skip:0.3', which drafts single paths"),
+    ):
+        result = wager(*args)
+        assert (result.code, result.out) == (2, ""), (args, result.err)
+        assert said in result.err, result.err
+        assert result.err.splitlines()[-1].startswith("error: ")
+    assert kept() == []
