@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,7 +13,7 @@ from wager.drafters import DRAFTERS, DrafterInfo, check_spec, drafter_named, mak
 from wager.drafters.lookup import Lookup
 from wager.drafting import Tree, check_drafting
 from wager.errors import OptionError
-from wager.types import Limits
+from wager.types import Drafter, Limits
 
 PACKAGE = """
 from wager.drafters import DrafterInfo
@@ -87,3 +88,20 @@ def test_without_the_package_its_names_are_unknown() -> None:
 def test_single_paths_are_drafted_by_those_that_say_so(name: str) -> None:
     draft = ask(make_drafter(name, None), [1, 2, 1, 3, 1, 4, 1], Limits(9, 3, 3))
     assert draft.is_chain or drafter_named(name).trees
+
+
+def test_objects_are_drafters_or_refused() -> None:
+    check_spec(Lookup())
+    with pytest.raises(OptionError, match="it is a class"):
+        check_spec(Lookup)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="it has no name, kind, has_laws, propose, observe, forget, seconds"):
+        check_spec(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("part", [name for name in vars(Drafter) if not name.startswith("_")])
+def test_no_part_of_a_drafter_may_be_missing(part: str) -> None:
+    parts = {name: None for name in vars(Drafter) if not name.startswith("_")}
+    check_spec(SimpleNamespace(**parts))  # type: ignore[arg-type]
+    del parts[part]
+    with pytest.raises(OptionError, match=f"it has no {part}:"):
+        check_spec(SimpleNamespace(**parts))  # type: ignore[arg-type]

@@ -28,6 +28,8 @@ DRAFTERS: dict[str, str] = {
 
 GROUP = "wager.drafters"  # entry points of other packages, NAME = "module:name" as above
 
+_PROTOCOL = ("name", "kind", "has_laws", "propose", "observe", "forget", "seconds")
+
 Family = Literal["text", "target", "model"]
 
 
@@ -103,8 +105,14 @@ def make_drafter(spec: str, target: Any) -> Drafter:
 
 
 def check_spec(spec: str | Drafter) -> None:
-    """Raises ``OptionError`` for a drafter's name or argument that is wrong whatever the target; an object is not."""
-    if not isinstance(spec, str) or spec in ("none", "auto"):
+    """Raises ``OptionError`` for a name or argument that is wrong whatever the target, or for what is no drafter."""
+    if not isinstance(spec, str):
+        missing = [part for part in _PROTOCOL if not hasattr(spec, part)]
+        if missing or isinstance(spec, type):
+            what = f"it has no {', '.join(missing)}" if missing else "it is a class"
+            raise OptionError(f"`drafter` is {spec!r}, but {what}: give a name or an object as types.Drafter says")
+        return
+    if spec in ("none", "auto"):
         return
     parts = _parts(spec)
     if not all(is_drafter(part.partition(":")[0]) for part in parts):
