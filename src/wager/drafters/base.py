@@ -15,6 +15,8 @@ from wager.types import Drafter
 DRAFTERS: dict[str, str] = {
     "lookup": "wager.drafters.lookup:DRAFTER",
     "model": "wager.drafters.model:DRAFTER",
+    "uag": "wager.drafters.uag:DRAFTER",
+    "tli": "wager.drafters.tli:DRAFTER",
     "copy": "wager.drafters.copy:DRAFTER",
     "skip": "wager.drafters.skip:DRAFTER",
     "window": "wager.drafters.window:DRAFTER",

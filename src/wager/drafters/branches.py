@@ -43,6 +43,7 @@ class State:
     start: int = 0  # committed tokens when the last draft was drawn
     shape: Shape = field(default_factory=lambda: Shape(0, 0, 0, 1))
     stop: Stop | None = None
+    round: int = 0  # the same as the target counts them: the address of the round's noise
 
     @property
     def n_rows(self) -> int:

@@ -171,7 +171,7 @@ class ModelDrafter:
                     self._pool.drop(branch.fork)
             self._pool.keep(seq.id, seq.tokens, n_cached)
         state.branches = [Branch(replace(seq, tokens=list(seq.tokens), n_cached=n_cached))]
-        state.start = len(seq.tokens)
+        state.start = state.round = len(seq.tokens)
 
     # -- drawing, level by level -----------------------------------------------------------------------------------
 
@@ -280,10 +280,10 @@ class ModelDrafter:
         law = self._law(seq, x, logits, k) if self.has_laws else None
         if law is not None and self.kind == "iid":
             if level >= state.shape.trunk:
-                return parted(draw_iid(law, state.noise, state.start, branch.members, level), branch.members), law
-            tokens = draw_iid(law, state.noise, state.start, [0], level)
+                return parted(draw_iid(law, state.noise, state.round, branch.members, level), branch.members), law
+            tokens = draw_iid(law, state.noise, state.round, [0], level)
         elif law is not None and self.kind == "without_replacement":
-            tokens = draw_without_replacement(law, state.noise, state.start, index, level, k)
+            tokens = draw_without_replacement(law, state.noise, state.round, index, level, k)
         else:
             some = x if law is None else _within(law, x)
             by_score = 0.0 if self.kind == "deterministic" else temperature
@@ -313,26 +313,43 @@ def _within(law: Law, x: Scores) -> Scores:
 
 
 def make(argument: str, target: Any) -> ModelDrafter:
-    """For the registry: load the model at ``argument`` and compare its vocabulary with the target's."""
+    """For the registry: load the model at ``argument``."""
+    return loaded("model", same_vocabulary("model", argument, target), target)
+
+
+def same_vocabulary(name: str, argument: str, target: Any) -> Path:
+    """The folder of the model ``argument``, for drafter ``name``. Raises VocabularyError where tokens differ."""
     from wager.models import catalog
     from wager.text import Text, compare_vocabularies
 
     if not argument:
-        raise OptionError("`drafter` is 'model': name the draft model, model:PATH")
+        raise OptionError(f"`drafter` is {name!r}: name the draft model, {name}:PATH")
     ir_dir = catalog.resolve(argument, progress=target.progress)
-    compare_vocabularies(target.text, Text(ir_dir))
-    return loaded("model", ir_dir, target)
+    try:
+        compare_vocabularies(target.text, Text(ir_dir))
+    except VocabularyError as error:
+        raise VocabularyError(f"{error}, or give tli:{argument} or uag:{argument}, which take any") from error
+    return ir_dir
 
 
 def loaded(name: str, ir_dir: Path, target: Any, *, prepare: Callable[[Any], object] | None = None) -> ModelDrafter:
     """A drafter over the model of a folder, whose graph ``prepare`` may change before it is compiled."""
+    return ModelDrafter(
+        opened(ir_dir, target, prepare=prepare),
+        n_valid_ids=target.n_valid_ids,
+        eos_ids=target.text.eos_ids,
+        drawing=target.drawing,
+        name=name,
+    )
+
+
+def opened(ir_dir: Path, target: Any, *, prepare: Callable[[Any], object] | None = None) -> Model:
+    """The model of a folder, to draft with."""
     from wager.models.openvino import load_model
 
     model = load_model(ir_dir, profile=target.profile, threads=target.threads, prepare=prepare)
     model.rows_rule = "any"  # a draft needs no identity, and one row is the cheapest
-    return ModelDrafter(
-        model, n_valid_ids=target.n_valid_ids, eos_ids=target.text.eos_ids, drawing=target.drawing, name=name
-    )
+    return model
 
 
 DRAFTER = DrafterInfo(
