@@ -34,8 +34,8 @@ def test_it_drafts_and_the_text_is_that_of_plain_decoding(said: dict[str, Any]) 
     stats = said["stats"]
     assert said["drafted"].tokens == said["plain"].tokens
     assert said["drafted"].text == said["plain"].text
-    assert stats.n_drafted > stats.n_accepted > 0
-    assert stats.tokens_per_forward > 1
+    assert stats.n_accepted > 20  # all of it was said before
+    assert stats.tokens_per_forward > 1.5
     assert said["plain"].stats.n_drafted == 0
     assert said["llm"].info["drafter"] == "markov-trees"
 
