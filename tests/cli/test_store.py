@@ -93,6 +93,7 @@ def test_wrong_stores_are_refused_before_a_model_is_loaded(wager: Wager, tiny_ll
         ("lookup+copy:int4", "'copy:int4' runs a model"),
         ("lookup+lookup", "'lookup' is in it twice"),
         ("lookup+cacheback:1,x", "give cacheback"),
+        ("lookup+cacheback:other", "`other` is no store here"),
     ):
         result = wager("run", "x", "-m", "nothing/here", "--drafter", drafter)
         assert (result.code, result.out) == (2, ""), drafter

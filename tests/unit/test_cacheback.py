@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drafter_tools import LIMITS, ask, check_text, in_preorder, sequence, tree_of
-from wager.drafters import make_drafter
+from drafter_tools import LIMITS, SAMPLINGS, ask, check_text, in_preorder, sequence, tree_of
+from engine_tools import V, run, toy
+from store_tools import store_of, tokens_of
+from wager import stores
+from wager.corpus import Corpus
+from wager.drafters import check_spec, make_drafter
 from wager.drafters.cacheback import Cacheback, Follower, FollowerTable
-from wager.errors import OptionError
+from wager.drafters.frozen import Frozen
+from wager.errors import OptionError, VocabularyError
+from wager.testing import check_drafter
+from wager.text import Text
 from wager.types import Limits
 
 SMALL = st.integers(0, 2)
@@ -133,30 +143,35 @@ def test_support_grows_with_the_match_and_with_what_agrees() -> None:
     assert support([*range(20, 40), *follow, *range(20, 40), 1]) == 18  # no more than 8 tokens are compared
 
 
-def test_the_frozen_table_is_asked_where_the_other_one_has_no_row() -> None:
-    frozen = {(1,): [(50, 51), (52,)], (51,): [(60,)], (3,): [(70,)]}
-    drafter = Cacheback(frozen=frozen)
+def test_the_frozen_table_fills_up_what_the_other_one_leaves() -> None:
+    frozen = {(1,): [(50, 51), (52,)], (51,): [(60,)], (3,): [(70,), (4, 6), (71,), (72,), (73,)]}
+    drafter = Cacheback(frozen=lambda leader: frozen.get(leader, []))
     tree = ask(drafter, [5, 3, 4, 6, 7, 1], Limits(9, 4, 2))
     assert tree_of(tree) == [(50,), (50, 51), (50, 51, 60), (52,)]
     assert tree.support == 1
-    assert tree_of(ask(drafter, [3], Limits(9, 3, 2))) == [(4,), (4, 6), (4, 6, 7)]
-    assert frozen == {(1,): [(50, 51), (52,)], (51,): [(60,)], (3,): [(70,)]}
+    assert tree_of(ask(drafter, [3], Limits(9, 3, 1))) == [(4,), (4, 6), (4, 6, 7)]
+    assert tree_of(ask(drafter, [3], Limits(9, 1, 9))) == [(4,), (70,), (71,)], (
+        "four followers in all, one of them twice"
+    )
 
 
 def test_ways_that_meet_are_gone_once() -> None:
     """Fails, by never ending, if a node is followed on once for every way that leads to it."""
-    frozen = {(1,): [(1,), (1, 1), (1, 1, 1)]}
-    assert ask(Cacheback(frozen=frozen), [1], Limits(60, 50, 1)).tokens.tolist() == [1] * 50
+    drafter = Cacheback(frozen=lambda leader: [(1,), (1, 1), (1, 1, 1)])
+    assert ask(drafter, [1], Limits(60, 50, 1)).tokens.tolist() == [1] * 50
 
 
 def test_an_id_that_is_used_again_brings_all_its_text() -> None:
-    """A shorter text under the same id, and a longer one after the first has ended."""
+    """A shorter text under the same id, a longer one after the first has ended, and one as long or longer that has not
+    ended: only another token says so."""
     drafter = Cacheback(n_follower=1)
     ask(drafter, [0, 0, 0], Limits(1, 1))
     ask(drafter, [1, 2], Limits(1, 1))
     drafter.forget(0)
     ask(drafter, [3, 4, 5], Limits(1, 1))
-    assert list(drafter.table.rows) == [(0,), (1,), (3,), (4,)]
+    ask(drafter, [6, 7, 8], Limits(1, 1))
+    ask(drafter, [9, 10, 11, 12, 13], Limits(1, 1))
+    assert list(drafter.table.rows) == [(n,) for n in (0, 1, 3, 4, 6, 7, 9, 10, 11, 12)]
 
 
 def test_what_one_request_taught_serves_the_next() -> None:
@@ -185,7 +200,72 @@ def test_lengths_are_read_from_the_name() -> None:
     assert len(ask(make_drafter("cacheback:3,1", None), [1, 2, 3, 1, 2], Limits(2, 2))) == 0
 
 
-@pytest.mark.parametrize("argument", ["1", "0,3", "1,-3", "1,3,2", "a,b", "1,3.5", "1,999"])
+@pytest.mark.parametrize("argument", ["0,3", "1,-3", "a,b", "1,3.5", "1,999", "1,3,2,4", "1,0,3", ","])
 def test_other_arguments_are_refused(argument: str) -> None:
     with pytest.raises(OptionError, match="cacheback:1,3"):
         make_drafter(f"cacheback:{argument}", None)
+
+
+@pytest.mark.parametrize("argument", ["1", "mine", "mine,1,3"])
+def test_a_store_that_is_not_here_is_refused(argument: str) -> None:
+    with pytest.raises(OptionError, match=f"`{argument.partition(',')[0]}` is no store here"):
+        check_spec(f"cacheback:{argument}")
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.lists(st.integers(0, 3), max_size=20), max_size=5),
+    st.lists(st.integers(0, 4), min_size=1, max_size=3),
+    st.integers(1, 3),
+    st.integers(3, 5),
+)
+def test_frozen_followers_are_the_most_frequent_ones_of_the_corpus(documents, leader, n_follower, n_valid_ids) -> None:
+    """Windows cut out of every document by hand; fails if one goes across documents or a short one is lost."""
+    counts: Counter[tuple[int, ...]] = Counter()
+    for document in documents:
+        for at in range(len(document) - len(leader)):
+            if document[at : at + len(leader)] == leader:
+                rest = document[at + len(leader) :][:n_follower]
+                n = next((i for i, token in enumerate(rest) if token >= n_valid_ids), len(rest))
+                counts[tuple(rest[:n])] += 1
+    del counts[()]
+    frozen = Frozen(store_of(documents, 4), n_valid_ids=n_valid_ids, n_follower=n_follower, n_followers=3)
+    found = frozen(tuple(leader))
+    assert found == frozen(tuple(leader))
+    assert len(found) == min(3, len(counts))
+    assert sorted(counts[follower] for follower in found) == sorted(counts.values())[::-1][:3][::-1]
+
+
+def test_of_many_places_some_are_looked_at() -> None:
+    """Of 0, 1 … 999 after 7 each tenth: every place counts once."""
+    store = store_of([[7, n] for n in range(1000)], 1000)
+    frozen = Frozen(store, n_valid_ids=1000, n_followers=1000, n_samples=100)
+    assert sorted(frozen((7,))) == [(n,) for n in range(0, 1000, 10)]
+
+
+def test_a_store_is_named_before_the_lengths(tiny_llama: Path) -> None:
+    text = Text(tiny_llama)
+    stores.build("mine", Corpus(tokens_of([[5, 6, 7, 8], [5, 6, 9]]), ()), text, model="tiny")
+    target = SimpleNamespace(text=text, n_valid_ids=text.vocab_size)
+    drafter = make_drafter("cacheback:mine", target)
+    assert drafter.name == "cacheback:mine"
+    assert tree_of(ask(drafter, [1, 5], Limits(9, 9, 2))) == [(6,), (6, 7), (6, 7, 8), (6, 9)]
+    assert ask(make_drafter("cacheback:mine,2,1", target), [1, 5, 6], Limits(1, 1)).tokens.tolist() == [7]
+    check_spec("cacheback:mine,2,1")
+    other = SimpleNamespace(text=Text(tiny_llama.with_name("tiny-qwen3")), n_valid_ids=9)
+    with pytest.raises(VocabularyError, match="has others"):
+        make_drafter("cacheback:mine", other)
+
+
+def test_text_is_the_plain_one_with_a_corpus() -> None:
+    """The corpus are plain answers (right) and noise (wrong)."""
+    rng = random.Random(0)
+    texts = run(toy(), SAMPLINGS["sampled"]).tokens
+    noise = [[rng.randrange(V) for _ in range(30)] for _ in range(50)]
+    store = store_of([*texts, *noise], V)
+    check_text(lambda: Cacheback(frozen=Frozen(store, n_valid_ids=V)))
+
+
+def test_contract_with_a_corpus() -> None:
+    store = store_of([[i * i % 7 for i in range(n)] for n in range(30)], 7)
+    check_drafter(lambda: Cacheback(frozen=Frozen(store, n_valid_ids=7)), vocab_size=7, learns=True)

@@ -6,11 +6,13 @@ Cacheback (Ma, Gim, Zhong, 2511.21699). Text is bursty: what was said lately is 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Mapping
+from collections.abc import Callable
 from collections.abc import Sequence as ListLike
 from typing import Any, NamedTuple
 
+from wager import stores
 from wager.drafters.base import DrafterInfo
+from wager.drafters.frozen import Frozen
 from wager.drafters.growing import Growing
 from wager.errors import OptionError
 from wager.types import EMPTY, Draft, DraftKind, Limits, Seen, Sequence, Verdict
@@ -72,14 +74,13 @@ class Cacheback:
 
     Every run of ``n_leader`` + ``n_follower`` committed tokens of a sequence updates the table. A draft is the leader's
     followers, the newest first, then theirs, breadth first; where one child a node is allowed, the newest follower, and
-    so on. ``frozen``: a second table, never written, asked where the first one has no row.
+    so on. ``frozen``: a second table, never written (leader -> followers): it fills up what the first one's row leaves.
 
     ``support`` is 2 m f / (a + 1) rounded, at least 1: the newest follower agrees with m tokens of the context, the
     leader included; f times the row went its way at the first token, a times another one. On greedy answers of a 135M
     model its steps tell what is accepted from what is not better than m alone: .15 .35 .50 .62 .79 .87.
     """
 
-    name = "cacheback"
     kind: DraftKind = "deterministic"
     has_laws = False
 
@@ -90,15 +91,20 @@ class Cacheback:
         n_follower: int = 3,
         n_rows: int = 16384,
         n_followers: int = 4,
-        frozen: Mapping[Tokens, ListLike[Tokens]] | None = None,
+        frozen: Callable[[Tokens], ListLike[Tokens]] | None = None,
+        name: str = "cacheback",
     ) -> None:
         assert n_leader >= 1, n_leader
         assert n_follower >= 1, n_follower
+        self.name = name
         self.table = FollowerTable(n_rows=n_rows, n_followers=n_followers)
         self._n_leader = n_leader
         self._n_follower = n_follower
-        self._frozen = frozen or {}
-        self._n_fed: dict[int, int] = {}  # tokens of a sequence that are in the table
+        self._frozen = frozen
+        self._n_followers = n_followers
+        self._fed: dict[
+            int, tuple[int, Tokens]
+        ] = {}  # tokens of a sequence that are in the table, and the last of them
 
     def propose(self, seqs: ListLike[Sequence], limits: ListLike[Limits]) -> list[Draft]:
         for seq in seqs:
@@ -107,15 +113,15 @@ class Cacheback:
         return [self._draft(tuple(seq.tokens[-n_recent:]), limit) for seq, limit in zip(seqs, limits, strict=True)]
 
     def _feed(self, seq: Sequence) -> None:
-        tokens, n_before = seq.tokens, self._n_fed.get(seq.id, 0)
-        if n_before > len(tokens):  # another text under the same id
-            n_before = 0
         window = self._n_leader + self._n_follower
+        tokens, (n_before, last) = seq.tokens, self._fed.get(seq.id, (0, ()))
+        if n_before > len(tokens) or tuple(tokens[max(0, n_before - window) : n_before]) != last:
+            n_before = 0  # another text under the same id
         for stop in range(max(n_before + 1, window), len(tokens) + 1):
             start, middle = stop - window, stop - self._n_follower
             before = tuple(tokens[max(0, start - N_BEFORE) : start])
             self.table.update(tuple(tokens[start:middle]), tuple(tokens[middle:stop]), before)
-        self._n_fed[seq.id] = len(tokens)
+        self._fed[seq.id] = len(tokens), tuple(tokens[-window:])
 
     def _draft(self, recent: Tokens, limit: Limits) -> Draft:
         before, leader = recent[: -self._n_leader], recent[-self._n_leader :]
@@ -134,8 +140,10 @@ class Cacheback:
         return growing.draft(strength(self.table.get(leader), before, self._n_leader))
 
     def _followers(self, leader: Tokens) -> ListLike[Tokens]:
-        row = self.table.get(leader)
-        return [follower.tokens for follower in row] if row else self._frozen.get(leader, ())
+        row = [follower.tokens for follower in self.table.get(leader)]
+        if self._frozen is not None and len(row) < self._n_followers:
+            row = [*row, *self._frozen(leader)][: self._n_followers]
+        return row
 
     def observe(
         self,
@@ -148,7 +156,7 @@ class Cacheback:
 
     def forget(self, seq_id: int) -> None:
         """What the sequence taught stays."""
-        self._n_fed.pop(seq_id, None)
+        self._fed.pop(seq_id, None)
 
     def seconds(self, n_tokens: int) -> float:
         return 2e-5 + 3e-6 * n_tokens if n_tokens else 0.0
@@ -169,23 +177,34 @@ def strength(row: ListLike[Follower], before: Tokens, n_leader: int) -> int:
 
 
 def make(argument: str, target: Any) -> Cacheback:
-    """For the registry; the target does not matter. ``argument``: nothing, or LEADER,FOLLOWER in tokens."""
-    if not argument:
-        return Cacheback()
-    lengths = [int(part) if part.isascii() and part.isdigit() else 0 for part in argument.split(",")]
+    """For the registry. ``argument``: nothing, STORE, LEADER,FOLLOWER in tokens, or STORE,LEADER,FOLLOWER.
+
+    The target matters for the store only; None leaves out to compare vocabularies.
+    """
+    parts = argument.split(",") if argument else []
+    name = parts.pop(0) if len(parts) in (1, 3) else ""
+    lengths = [int(part) if part.isascii() and part.isdigit() else 0 for part in parts or ("1", "3")]
     if len(lengths) != 2 or not all(1 <= n <= 16 for n in lengths):
         raise OptionError(
             f"`drafter` is {'cacheback:' + argument!r}: give cacheback, or the lengths of leader and follower, 1 … 16 "
-            "tokens each, as in cacheback:1,3"
+            "tokens each, as in cacheback:1,3; a store goes in front of them, as in cacheback:NAME"
         )
-    return Cacheback(n_leader=lengths[0], n_follower=lengths[1])
+    n_leader, n_follower = lengths
+    if not name:
+        return Cacheback(n_leader=n_leader, n_follower=n_follower)
+    store = stores.load(name)
+    if target is not None:
+        stores.check_vocabulary(store, target.text)
+    n_valid_ids = store.info.vocab_size if target is None else target.n_valid_ids
+    frozen = Frozen(store, n_valid_ids=n_valid_ids, n_follower=n_follower)
+    return Cacheback(n_leader=n_leader, n_follower=n_follower, frozen=frozen, name=f"cacheback:{argument}")
 
 
 DRAFTER = DrafterInfo(
     make=make,
     drafts="what followed the last token lately, over all requests; `cacheback:2,2` sets the lengths of leader and "
-    "follower",
-    remembers="a table, in memory",
+    "follower, `cacheback:STORE` has a corpus of yours fill up what lacks",
+    remembers="a table, in memory, and the store",
     costs="30 µs",
     source="Ma, Gim, Zhong 2511.21699",
     needs_target=False,

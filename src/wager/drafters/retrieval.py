@@ -96,6 +96,12 @@ def longest_match(store: stores.Store, recent: list[int], *, shortest: int) -> t
     return (found, low, _end(store, recent[-found:], low)) if found else (0, 0, 0)
 
 
+def places_with(store: stores.Store, query: list[int]) -> tuple[int, int]:
+    """The suffixes [low, high) that begin with ``query`` and a token after it."""
+    low = first_with(store, query)
+    return (0, 0) if low is None else (low, _end(store, query, low))
+
+
 def first_with(store: stores.Store, query: list[int]) -> int | None:
     """The first suffix that begins with ``query`` and a token after it; None where there is none.
 
