@@ -43,7 +43,10 @@ class State:
     start: int = 0  # committed tokens when the last draft was drawn
     shape: Shape = field(default_factory=lambda: Shape(0, 0, 0, 1))
     stop: Stop | None = None
-    round: int = 0  # the same as the target counts them: the address of the round's noise
+    round: int = 0  # the same as the target counts them, where that differs: the address of the round's noise
+
+    def __post_init__(self) -> None:
+        self.round = self.round or self.start
 
     @property
     def n_rows(self) -> int:
