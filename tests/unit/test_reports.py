@@ -29,12 +29,13 @@ def llms(tiny_llama, tmp_path_factory):
             "lookup": LLM(tiny_llama, drafter="lookup", num_draft_tokens=5, kv_cache_gb=0.1),
             "model": LLM(tiny_llama, drafter=f"model:{draft}", num_draft_tokens=4, kv_cache_gb=0.1),
             "tree": LLM(tiny_llama, drafter=f"model:{draft}", tree_width=3, kv_cache_gb=0.1),
+            "gsd": LLM(tiny_llama, drafter=f"gsd:{draft}", tree_width=3, tree_levels=2, kv_cache_gb=0.1),
             "delayed": LLM(tiny_llama, drafter=f"model:{draft}", policy="delayed", kv_cache_gb=0.1),
             "adaedl": LLM(tiny_llama, drafter=f"model:{draft}", policy="adaedl", num_draft_tokens=6, kv_cache_gb=0.1),
         }
 
 
-DRAFTERS = ["auto", "lookup", "model", "tree", "delayed", "adaedl"]
+DRAFTERS = ["auto", "lookup", "model", "tree", "gsd", "delayed", "adaedl"]
 
 
 def text(llm, prompt, **options):

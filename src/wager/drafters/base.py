@@ -17,6 +17,7 @@ DRAFTERS: dict[str, str] = {
     "model": "wager.drafters.model:DRAFTER",
     "uag": "wager.drafters.uag:DRAFTER",
     "tli": "wager.drafters.tli:DRAFTER",
+    "gsd": "wager.drafters.gsd:DRAFTER",
     "copy": "wager.drafters.copy:DRAFTER",
     "skip": "wager.drafters.skip:DRAFTER",
     "window": "wager.drafters.window:DRAFTER",
