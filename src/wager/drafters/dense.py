@@ -92,13 +92,13 @@ class Dense:
         self._queries.pop(seq_id, None)
 
     def seconds(self, n_tokens: int) -> float:
-        return 5e-5 + self._search_s + 5e-6 * n_tokens if n_tokens else 0.0
+        return 1.5e-4 + self._search_s + 5e-6 * n_tokens if n_tokens else 0.0
 
 
 def _search_seconds(counts: Any, n_dims: int) -> float:
     """Expected time of a search where tokens are as frequent as in the corpus: ``counts`` (V,) of their keys."""
     total = float(counts.sum())
-    return 4e-10 * n_dims * float(np.square(counts, dtype=np.float64).sum()) / total if total else 0.0
+    return 6e-10 * n_dims * float(np.square(counts, dtype=np.float64).sum()) / total if total else 0.0
 
 
 def make(argument: str, target: Any) -> Dense:
@@ -122,7 +122,7 @@ DRAFTER = DrafterInfo(
     drafts="what followed in a corpus of yours where the target was in much the same state and chose the same token",
     needs="a store (`wager store build --dense`)",
     remembers="the store",
-    costs="0.1 ms, 30 µs more per 1000 keys of the token",
+    costs="0.2 ms, and 40 µs per 1000 keys of the token",
     source="DReSD, Gritta et al. 2502.15572",
     check=check,
 )
