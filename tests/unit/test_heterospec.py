@@ -29,6 +29,7 @@ def test_bins_are_monotone_and_extend_the_three_lowest() -> None:
     assert found[0] == 0
     assert found == sorted(found)
     assert set(found) == set(range(len(CUTS) + 1))
+    assert bins.entropy == pytest.approx(3)
 
 
 def test_the_bin_is_that_of_the_most_confident_path() -> None:
@@ -94,17 +95,18 @@ def test_bins_are_fitted() -> None:
     """Steps are found where they are; a split minimises the sum, not the weighted sum, of both sides' deviations."""
     x = np.linspace(0, 1, 80)
     y = np.floor(x * 4).clip(0, 3)
-    assert fit_bins(x, y) == pytest.approx((0.25, 0.5, 0.75), abs=0.02)
+    assert fit_bins(x, y, least=5) == pytest.approx((0.25, 0.5, 0.75), abs=0.02)
     rng = np.random.default_rng(0)
     for _ in range(20):
         x, y = rng.random(30), rng.integers(0, 5, 30).astype(float)
         order = np.argsort(x)
         a, b = x[order], y[order]
         costs = {float(a[i - 1] + a[i]) / 2: b[:i].var() + b[i:].var() for i in range(5, 26)}
-        assert fit_bins(x, y, depth=1) == (pytest.approx(min(costs, key=costs.get)),)
-        cuts = fit_bins(x, y)
+        assert fit_bins(x, y, depth=1, least=5) == (pytest.approx(min(costs, key=costs.get)),)
+        cuts = fit_bins(x, y, least=5)
         assert list(cuts) == sorted(cuts)
         assert len(cuts) <= 7
-    assert fit_bins(x, np.ones(30)) == ()
-    assert fit_bins(x[:9], y[:9]) == ()
-    assert fit_bins(np.zeros(30), y) == ()
+    assert fit_bins(x, np.ones(30), least=5) == ()
+    assert fit_bins(x[:9], y[:9], least=5) == ()
+    assert fit_bins(x, y, least=16) == ()
+    assert fit_bins(np.zeros(30), y, least=5) == ()

@@ -15,7 +15,7 @@ from wager.types import F64, Draft, Drafter, Drawn, Limits, Sequence, Verdict
 _N_TOP = 10  # likeliest tokens that an entropy is of
 _SHARES = (0.3, 0.6, 1.0)  # of the nodes, that the three lowest bins keep
 # Where bins part, in nats a token: docs/policies.md says what they were fitted to.
-CUTS = (0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4)
+CUTS = (0.134, 0.263, 0.519)
 
 
 class Bins:
@@ -31,6 +31,7 @@ class Bins:
         self._more = more
         self._cuts = cuts
         self.bin: int | None = None  # None: not that deep yet
+        self.entropy = math.nan  # of the best path, nats a token
 
     @property
     def extension(self) -> int:
@@ -44,7 +45,8 @@ class Bins:
         n_tokens = len(paths[0].probs)
         if n_tokens == self._depth:
             best = max(paths, key=lambda path: math.prod(path.probs))
-            self.bin = bisect_right(self._cuts, sum(best.entropies) / n_tokens)
+            self.entropy = sum(best.entropies) / n_tokens
+            self.bin = bisect_right(self._cuts, self.entropy)
         return [n_tokens >= self._depth + self.extension] * len(paths)
 
     def n_nodes(self, usual: int) -> int:
@@ -98,7 +100,7 @@ def likeliest(draft: Draft, n_nodes: int) -> Draft:
     return prune(draft, sorted(order[:n_nodes].tolist()))
 
 
-def fit_bins(entropies: F64, ranks: F64, *, depth: int = 3, least: int = 5) -> tuple[float, ...]:
+def fit_bins(entropies: F64, ranks: F64, *, depth: int = 3, least: int = 20) -> tuple[float, ...]:
     """Where bins part: a regression tree ``depth`` levels deep, of the ``ranks`` (n,) that fully accepted paths had
     among their draft's paths on their mean ``entropies`` (n,).
 
