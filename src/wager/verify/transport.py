@@ -92,11 +92,13 @@ def transport(here: Local, dice: Dice) -> int:
 
     That any plan can be split so is Khisti et al.'s theorem (2410.18234); r and the pick are found without a program.
     """
-    p, plan = here.p, arranged(here.p, here.q, len(here.drafted))
-    x = plan.pick(here.drafted, dice)
-    if dice.accept(ratio(p, plan.law, x)):
+    p, r, (x, *others) = here.p, here.q, here.drafted
+    if others:
+        plan = arranged(p, r, len(here.drafted))
+        x, r = plan.pick(here.drafted, dice), plan.law
+    if dice.accept(ratio(p, r, x)):
         return x
-    return dice.draw(normalised(positive(p - plan.law), p))
+    return dice.draw(normalised(positive(p - r), p))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,13 +137,17 @@ def arranged(p: F64, q: F64, k: int) -> Picking:
     """
     order = np.argsort(ratios(p, q, otherwise=np.inf), kind="stable")
     p, q = p[order], q[order]
-    below_q = np.concatenate([[0.0], np.minimum(np.cumsum(q), 1.0)])
-    excess = below_q**k - np.concatenate([[0.0], np.cumsum(p)])
+    high = np.minimum(np.cumsum(q), 1.0)
+    low = np.concatenate([[0.0], high[:-1]])
+    mean = power = np.ones(len(q))  # sum of high^i low^(k - 1 - i), and high^(k - 1)
+    for _ in range(k - 1):
+        power = power * high
+        mean = mean * low + power
+    excess = np.concatenate([[0.0], power * high - np.cumsum(p)])
     top = int(np.argmax(excess))
     least = np.maximum.accumulate(excess[: top + 1]), np.maximum.accumulate(excess[:top:-1])[::-1]
     records = np.concatenate(least)
     r = positive(p + np.diff(records))
-    mean = sum((below_q[1:] ** i * below_q[:-1] ** (k - 1 - i) for i in range(k)), np.zeros(len(q)))
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
     return Picking(r[rank], rank, np.flatnonzero(records == excess), q, mean, r - q * mean)
