@@ -73,10 +73,15 @@ def sweep(parent: Path) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write ``text`` so that a reader sees the old file or the new one, never half of it."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write ``data`` so that a reader sees the old file or the new one, never half of it."""
     _mkdir(path.parent)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}")
     try:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_bytes(data)
         temporary.replace(path)
     except OSError as error:
         raise _explained(error, path) from error

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from wager.drafters import make_drafter
+from wager.drafters.blend import Blend
 from wager.drafters.drawing import Drawing
 from wager.drafters.lookup import Lookup
 from wager.drafters.model import ModelDrafter
+from wager.drafters.prior import ask
 from wager.errors import OptionError
 from wager.models.toy import ToyModel
 from wager.testing import check_draft, check_drafter
@@ -31,6 +33,15 @@ LEARNS = {
 @pytest.mark.parametrize("spec", LEARNS)
 def test_contract(spec: str, vocab_size: int) -> None:
     check_drafter(lambda: make_drafter(spec, None), vocab_size=vocab_size, learns=LEARNS[spec])
+
+
+@pytest.mark.parametrize("vocab_size", [1, 2, 50])
+@pytest.mark.parametrize("coupled", [False, True])
+def test_contract_of_blended_evidence(coupled: bool, vocab_size: int) -> None:
+    def make() -> Blend:
+        return Blend(coupled=coupled, prior=ask(ToyModel(vocab_size), [0], n_ids=vocab_size, n_valid_ids=vocab_size))
+
+    check_drafter(make, vocab_size=vocab_size, learns=True)
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ def test_disk_that_refuses_is_explained(
     def refuse(path: Path, *_: object, **__: object) -> None:
         raise OSError(code, os.strerror(code), str(path))
 
-    monkeypatch.setattr(Path, "write_text", refuse)
+    monkeypatch.setattr(Path, "write_bytes", refuse)
     with pytest.raises(kind, match=said):
         home.write_text(tmp_path / "x.json", "1")
     monkeypatch.setattr(Path, "mkdir", refuse)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from drafter_tools import LIMITS, ask, check_text, in_preorder, observe, sequence, tree_of
 from wager.drafters import make_drafter
-from wager.drafters.recycling import Recycling, most_likely
+from wager.drafters.recycling import Recycling
+from wager.drafters.successors import most_likely
 from wager.errors import OptionError
 from wager.types import EMPTY, Draft, Limits, Verdict, chain
 
@@ -57,7 +58,10 @@ def test_every_fed_node_writes_its_row() -> None:
     assert _best(drafter, 2) == [7, 8, 11]
     assert _best(drafter, 3) == [9, 4, 6]  # rejected
     assert _best(drafter, 7) == []  # not fed yet
-    assert drafter._rows[1].tolist() == [2, 5, 11, 10, 9, 8, 7, 6]
+    row = drafter._table.get((1,))
+    assert row is not None
+    assert row.ids == [2, 5, 11, 10, 9, 8, 7, 6]
+    assert row.logits[:2] == [50.0, 49.0]
 
 
 def test_a_rejected_node_writes_over_old_rows_only() -> None:
@@ -97,9 +101,11 @@ def _tree(drafter: Recycling, last: int, limit: Limits) -> list[tuple[int, ...]]
 
     def children(path: tuple[int, ...]) -> list[tuple[float, tuple[int, ...]]]:
         token = path[-1] if path else last
-        successors = [t for t in drafter._rows[token].tolist() if t >= 0]
-        level = min(int(drafter._streaks[token]), 4) - 1
-        return [(values[path] * chances[level, r], (*path, t)) for r, t in enumerate(successors)][: limit.width]
+        row = drafter._table.get((token,))
+        if row is None:
+            return []
+        level = min(row.streak, 4) - 1
+        return [(values[path] * chances[level, r], (*path, t)) for r, t in enumerate(row.ids)][: limit.width]
 
     while len(made) < limit.n_nodes:
         found = [item for path in values for item in children(path) if item[1] not in values]

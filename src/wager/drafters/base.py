@@ -23,6 +23,7 @@ DRAFTERS: dict[str, str] = {
     "window": "wager.drafters.window:DRAFTER",
     "cacheback": "wager.drafters.cacheback:DRAFTER",
     "suffix": "wager.drafters.suffix:DRAFTER",
+    "blend": "wager.drafters.blend:DRAFTER",
     "recycling": "wager.drafters.recycling:DRAFTER",
     "lookahead": "wager.drafters.lookahead:DRAFTER",
     "retrieval": "wager.drafters.retrieval:DRAFTER",

@@ -9,13 +9,12 @@ import heapq
 from collections.abc import Sequence as ListLike
 from typing import Any
 
-import numpy as np
-
 from wager.drafters.base import DrafterInfo, refuse_argument
 from wager.drafters.growing import Growing
-from wager.types import F32, I32, I64, Draft, DraftKind, Limits, Seen, Sequence, Verdict
+from wager.drafters.successors import Row, Successors, learn_round
+from wager.types import Draft, DraftKind, Limits, Seen, Sequence, Verdict
 
-_FOLDS = 64
+_MAX_ROWS = 1 << 18  # more than there are tokens
 _LEVELS = 4  # longer streaks count as this one
 # First guesses of the chance of a token's best successor by streak, and what the r-th one after it gets of the rest is
 # a share / r, as on greedy answers of a 135M model.
@@ -43,14 +42,7 @@ class Recycling:
     has_laws = False
 
     def __init__(self, *, n_successors: int = 8, stale: int = 16) -> None:
-        assert n_successors >= 1, n_successors
-        assert stale >= 0, stale
-        self._n = n_successors
-        self._stale = stale
-        self._round = 0
-        self._rows: I32 = np.empty((0, n_successors), np.int32)  # (V, n): best first, -1 where there is none
-        self._streaks: I32 = np.empty(0, np.int32)  # (V,)
-        self._written: I32 = np.empty(0, np.int32)  # (V,) round of the last writing
+        self._table = Successors(n=n_successors, stale=stale, n_rows=_MAX_ROWS)
         self._starts: dict[int, int] = {}  # sequence -> tokens when it was asked for a draft
         guesses = [[first, *((1 - first) * _NEXT / r for r in range(1, n_successors))] for first in _FIRST]
         self._hits = [[_STRENGTH * guess for guess in by_rank] for by_rank in guesses]
@@ -68,25 +60,18 @@ class Recycling:
         parent: int | None = -1
         token, value = last, -1.0
         while not growing.is_full:
-            if parent is not None:
-                by_rank = chances[self._level(token)]
-                for rank, successor in enumerate(self._successors(token)[: limit.width]):
+            row = self._table.get((token,))
+            if parent is not None and row is not None:
+                by_rank = chances[_level(row)]
+                for rank, successor in enumerate(row.ids[: limit.width]):
                     heapq.heappush(waiting, (value * by_rank[rank], n_seen, parent, successor))
                     n_seen += 1
             if not waiting:
                 break
             value, _, above, token = heapq.heappop(waiting)
             parent = growing.add(above, token)
-        return growing.draft(int(self._streaks[last]) if last < len(self._streaks) else 0)
-
-    def _successors(self, token: int) -> list[int]:
-        if token >= len(self._rows):
-            return []
-        row: list[int] = self._rows[token].tolist()
-        return row if row[-1] >= 0 else [successor for successor in row if successor >= 0]
-
-    def _level(self, token: int) -> int:
-        return min(int(self._streaks[token]), _LEVELS) - 1 if token < len(self._streaks) else 0
+        row = self._table.get((last,))
+        return growing.draft(0 if row is None else row.streak)
 
     def observe(
         self,
@@ -96,45 +81,26 @@ class Recycling:
         seen: ListLike[Seen],
     ) -> None:
         """Count which successors were right, then write the rows anew. Whose drafts they were does not matter."""
-        self._round += 1
+        self._table.next_round()
         rounds = []
         for seq, draft, verdict, said in zip(seqs, drafts, verdicts, seen, strict=True):
             start = self._starts.get(seq.id)
             if start is not None:
-                rounds.append(([seq.tokens[start - 1], *draft.tokens.tolist()], draft, verdict, said))
-        for tokens, draft, verdict, _ in rounds:
-            self._judge(tokens, draft, verdict)
-        for tokens, draft, verdict, said in rounds:
-            taken = set(verdict.path)
-            for node in range(len(draft)):
-                if node not in taken and self._is_stale(tokens[node + 1]):
-                    self._learn(tokens[node + 1], said.logits(node))
-            for node in (-1, *verdict.path):
-                self._learn(tokens[node + 1], said.logits(node))
+                rounds.append((seq.tokens[start - 1], draft, verdict, said))
+        for last, draft, verdict, _ in rounds:
+            self._judge([last, *draft.tokens.tolist()], draft, verdict)
+        for last, draft, verdict, said in rounds:
+            learn_round([(1, self._table)], [last], draft, verdict, said)
 
     def _judge(self, tokens: list[int], draft: Draft, verdict: Verdict) -> None:
         """``tokens`` (n + 1,) of the nodes, the last one before them in front. Only reached nodes were tried."""
         reached = {-1, *verdict.path}
         for node, parent in enumerate(draft.parents.tolist()):
-            successors = self._successors(tokens[parent + 1]) if parent in reached else []
-            if tokens[node + 1] in successors:
-                level, rank = self._level(tokens[parent + 1]), successors.index(tokens[node + 1])
+            row = self._table.get((tokens[parent + 1],)) if parent in reached else None
+            if row is not None and tokens[node + 1] in row.ids:
+                level, rank = _level(row), row.ids.index(tokens[node + 1])
                 self._hits[level][rank] = self._hits[level][rank] * _FORGET + (node in reached)
                 self._trials[level][rank] = self._trials[level][rank] * _FORGET + 1
-
-    def _is_stale(self, token: int) -> bool:
-        return token >= len(self._rows) or self._rows[token, 0] < 0 or self._round - self._written[token] > self._stale
-
-    def _learn(self, token: int, logits: F32) -> None:
-        if len(self._rows) < len(logits):
-            self._rows = np.full((len(logits), self._n), -1, np.int32)
-            self._streaks = np.zeros(len(logits), np.int32)
-            self._written = np.zeros(len(logits), np.int32)
-        best = most_likely(logits, self._n)
-        self._streaks[token] = self._streaks[token] + 1 if self._rows[token, 0] == best[0] else 1
-        self._rows[token, : len(best)] = best
-        self._rows[token, len(best) :] = -1
-        self._written[token] = self._round
 
     def forget(self, seq_id: int) -> None:
         """What the sequence showed stays."""
@@ -145,19 +111,8 @@ class Recycling:
         return 6e-5 + 3e-5 * n_tokens if n_tokens else 0.0
 
 
-def most_likely(logits: F32, k: int) -> I64:
-    """Ids of the k largest logits (V,), best first, equal ones by lowest id; -inf never. A third of a partition's time.
-
-    Of the largest values of disjoint parts, the k-th bounds the k-th of all from below: few ids are as large as that.
-    """
-    n = len(logits) // _FOLDS
-    bound = np.float32(-np.inf)
-    if n > k:
-        tops = np.maximum.reduce(logits[: n * _FOLDS].reshape(_FOLDS, n), axis=0)
-        bound = np.partition(tops, n - k)[n - k]
-    ids = np.flatnonzero(logits >= bound)
-    ids = ids[logits[ids] > -np.inf]
-    return ids[np.lexsort((ids, -logits[ids]))][:k]
+def _level(row: Row) -> int:
+    return min(row.streak, _LEVELS) - 1
 
 
 def make(argument: str, target: Any) -> Recycling:
