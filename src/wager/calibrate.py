@@ -42,12 +42,14 @@ def _switch_seconds(model: Model, widths: tuple[int, ...]) -> float:
     return max(0.0, (median(pairs) - steady_s) / 2)
 
 
-def forward_seconds(model: Model, n_rows: int, context: int) -> float:
+def forward_seconds(
+    model: Model, n_rows: int, context: int, *, clock: Callable[[], float] = time.perf_counter
+) -> float:
     """Seconds of one forward of ``n_rows`` rows of one sequence, in the model's first blocks, whoever owns them."""
     batch = _batch(model, n_rows, context)
-    start = time.perf_counter()
+    start = clock()
     model.forward(batch)
-    return time.perf_counter() - start
+    return clock() - start
 
 
 def _batch(model: Model, n_rows: int, context: int) -> Batch:

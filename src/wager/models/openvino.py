@@ -81,7 +81,7 @@ class OpenVINOModel:
         self._lanes: dict[int | None, _Lane] = {}  # by the width they hold; None takes any
         wide = self._compile()
         self._caches = self._allocate(wide, kv_cache_bytes)
-        self._lanes[None] = self._used = self._lane(wide)
+        self._lanes[None] = self._lane(wide)
         self._may_add_lanes = (ir_dir / "openvino_model.bin").stat().st_size <= _SMALL_MODEL_BYTES
         self._last_width = 0
         self._lost = dict.fromkeys(LANE_WIDTHS, 0)
@@ -132,7 +132,7 @@ class OpenVINOModel:
     def forward(self, batch: Batch) -> Forward:
         """One forward; writes K/V of every row. Logits and hidden states are views that the next forward overwrites."""
         n_rows = len(batch.tokens)
-        lane = self._used = self._lane_for(n_rows)
+        lane = self._lane_for(n_rows)
         put = lane.put
         ends = batch.past + np.diff(batch.starts)
         put("input_ids", batch.tokens)
@@ -175,10 +175,9 @@ class OpenVINOModel:
         kept = {port.get_any_name() for port in _cache_ports(wide)}
         mine = zip(_cache_ports(self._graph), self._caches, strict=True)
         other._caches = [cache for port, cache in mine if port.get_any_name() in kept]
-        other.rows_rule = "any"
+        other.rows_rule, other._may_add_lanes = "any", False  # drafts keep a width, and memory is dear
         other._lanes = {}
-        other._lanes[None] = other._used = other._lane(wide)
-        other._last_width, other._lost = 0, dict.fromkeys(LANE_WIDTHS, 0)
+        other._lanes[None] = other._lane(wide)
         return other
 
     def put(self, name: str, values: npt.NDArray[Any]) -> None:
@@ -187,8 +186,8 @@ class OpenVINOModel:
             lane.put(name, values)
 
     def output(self, name: str) -> npt.NDArray[Any]:
-        """An output of the last forward, by name; valid until the next."""
-        data: npt.NDArray[Any] = self._used.request.get_tensor(name).data
+        """An output of a variant's last forward, by name; valid until the next."""
+        data: npt.NDArray[Any] = self._lanes[None].request.get_tensor(name).data
         return data
 
     @property
