@@ -74,6 +74,8 @@ def planned(
         )
     check_width(rule, info.width)
     if isinstance(drafter, str):
+        if info.draws_tree:
+            check_drafts_trees(drafter, "policy", policy)
         runs_model = is_drafter(name := drafter.partition(":")[0]) and drafter_named(name).family != "text"
         if info.needs_model and not runs_model:
             raise OptionError(_no_model(info, drafter))
@@ -91,8 +93,8 @@ def check_policy_takes(info: PolicyInfo, drafter: Drafter, tree: Tree) -> None:
 
 def _no_model(info: PolicyInfo, drafter: str) -> str:
     return (
-        f"`policy` is {info.spelled!r} but drafter {drafter!r} draws from no law of its own: name one that runs a "
-        "model, as in model:PATH, or another policy"
+        f"`policy` is {info.spelled!r}, which steers a draft by its model's laws: drafter {drafter!r} tells none, name "
+        "one like model:PATH or copy:int4, or another policy"
     )
 
 

@@ -85,10 +85,11 @@ def test_specs_that_make_no_sense_are_refused(spec: str, match: str) -> None:
         ("delayed", "model:x", None, Tree(), "block", "single path"),
         ("delayed:9", "model:x", None, Tree(), "walk", r"in \[1, 8\]"),
         ("cost", "none", None, Tree(), "walk", "'none'"),
-        ("threshold", "lookup", None, Tree(), "walk", "draws from no law"),
-        ("adaedl", "lookup+suffix", None, Tree(), "walk", "draws from no law"),
-        ("heterospec", "auto", None, Tree(), "walk", "draws from no law"),
-        ("delayed", "recycling", None, Tree(), "walk", "draws from no law"),
+        ("threshold", "lookup", None, Tree(), "walk", "tells none"),
+        ("adaedl", "lookup+suffix", None, Tree(), "walk", "tells none"),
+        ("heterospec", "auto", None, Tree(), "walk", "tells none"),
+        ("delayed", "recycling", None, Tree(), "walk", "tells none"),
+        ("delayed", "skip", None, Tree(), "walk", "`policy` is delayed but .* drafts single paths"),
         ("threshold", "model:x", None, Tree(2), "spectr", "one path alone"),
         ("adaedl", "copy:int4", None, Tree(2), "rrsw", "one path alone"),
         ("heterospec", "model:x", None, Tree(), "block", "relies on the chance"),
@@ -109,7 +110,7 @@ def test_what_is_planned() -> None:
 
 
 def test_drafters_are_looked_at_too() -> None:
-    with pytest.raises(OptionError, match="'lookup' draws from no law"):
+    with pytest.raises(OptionError, match="'lookup' tells none"):
         check_policy_takes(POLICIES["adaedl"], Lookup(), Tree())
     with pytest.raises(OptionError, match="one path alone"):
         check_policy_takes(POLICIES["threshold"], drafter(drawing=Drawing("iid")), Tree(2))

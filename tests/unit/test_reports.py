@@ -223,7 +223,7 @@ def test_unknown_options_are_errors(llms):
         LLM(llms["none"].ir_dir, drafter="lookup", tree_width=3)
     with pytest.raises(OptionError, match="num_draft_tokens"):
         LLM(llms["none"].ir_dir, drafter="none", num_draft_tokens=5)
-    with pytest.raises(OptionError, match="draws from no law"):
+    with pytest.raises(OptionError, match="tells none"):
         LLM("no-such-model", drafter="lookup", policy="threshold")
     assert {llm.info["policy"] for llm in llms.values()} == {"cost", "fixed", "delayed", "adaedl"}
     for options in ({"num_draft_tokens": -1}, {"tree_width": 0}, {"kv_cache_gb": 0.0}, {"profile": "fastest"}):

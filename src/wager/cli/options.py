@@ -33,7 +33,9 @@ DraftModel = Annotated[str | None, _option("--draft-model", help="Draft with thi
 Profile = Annotated[
     str, _option("--profile", help="fast and reference are bit-identical, max is fastest.", show_default=True)
 ]
-NumDraftTokens = Annotated[int | None, _option("--num-draft-tokens", help="Draft exactly so many; default: what pays.")]
+NumDraftTokens = Annotated[
+    int | None, _option("--num-draft-tokens", help="Draft so many, or start from there (--policy).")
+]
 Policy = Annotated[str | None, _option("--policy", help="How much to draft: docs/policies.md; default: what pays.")]
 Rule = Annotated[
     str, _option("--rule", help="How drafts are verified: docs/rules.md has the names.", show_default=True)
