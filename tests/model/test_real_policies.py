@@ -43,3 +43,18 @@ def test_the_text_is_that_of_plain_decoding(policy: str, temperature: float, llm
     copy.check()
     assert seq.output == plain
     assert stats.n_drafted > 0 or policy in ("cost", "delayed")  # this copy is too slow to pay
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_drafts_as_graphs_leave_the_text(temperature: float, llm: LLM, prompt) -> None:
+    sampling = Sampling(temperature=temperature, max_tokens=N_TOKENS, seed=5)
+    plain = llm.generate(prompt, sampling).tokens
+    options = {"num_draft_tokens": 4, "tree_width": 3, "tree_levels": 2}
+    engine = llm.make_engine(drafter="gsd:smollm2-135m", **options)
+    seq = engine.submit(prompt, sampling, seed=5)
+    stats = engine.stats(seq.id)
+    while engine.has_work:
+        engine.step()
+    engine.drafter.check()
+    assert seq.output == plain
+    assert stats.n_accepted > 4
