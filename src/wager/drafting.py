@@ -68,6 +68,10 @@ def planned(
         raise OptionError(
             f"`num_draft_tokens` is {num_draft_tokens} but `policy` is {policy!r}, which decides that: give one of them"
         )
+    if num_draft_tokens is not None and num_draft_tokens < info.least:
+        raise OptionError(
+            f"`num_draft_tokens` is {num_draft_tokens} but `policy` is {policy!r}: give at least {info.least}"
+        )
     if tree.width > 1 and not info.takes_tree:
         raise OptionError(
             f"`tree_width` is {tree.width} but `policy` is {policy!r}, which takes no form of a tree: give one of them"

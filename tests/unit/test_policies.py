@@ -79,6 +79,7 @@ def test_specs_that_make_no_sense_are_refused(spec: str, match: str) -> None:
         ("fixed:4", "lookup", 5, Tree(), "walk", "`num_draft_tokens` is 5"),
         ("heuristic:4", "lookup", 4, Tree(), "walk", "`num_draft_tokens` is 4"),
         ("cost", "lookup", 4, Tree(), "walk", "`num_draft_tokens` is 4"),
+        ("heuristic", "lookup", 0, Tree(), "walk", "give at least 1"),
         ("delayed", "model:x", 4, Tree(), "walk", "`num_draft_tokens` is 4"),
         ("cost", "suffix", None, Tree(2), "walk", "takes no form of a tree"),
         ("delayed", "model:x", None, Tree(2), "walk", "takes no form of a tree"),
@@ -118,11 +119,6 @@ def test_drafters_are_looked_at_too() -> None:
         check_policy_takes(POLICIES["heterospec"], drafter(drawing=Drawing("iid")), Tree())
     check_policy_takes(POLICIES["threshold"], drafter(drawing=Drawing("iid")), Tree())
     check_policy_takes(POLICIES["heterospec"], drafter(), Tree(3))
-
-
-def test_too_few_tokens_to_start_from() -> None:
-    with pytest.raises(OptionError, match="needs at least 1"):
-        policy_named("heuristic").policy(n_tokens=0, tree=Tree(), cost=COST)
 
 
 # -- heuristic ---------------------------------------------------------------------------------------------------------

@@ -89,11 +89,9 @@ class PolicyInfo:
     def policy(
         self, *, n_tokens: int | None, tree: Tree, cost: StepCost, min_rows: int = 2, forks: bool = True
     ) -> Policy:
-        """The policy itself; ``n_tokens`` is ``num_draft_tokens``. Raises OptionError where it is too small."""
+        """The policy itself; ``n_tokens`` is ``num_draft_tokens``, at least ``least``."""
         if n_tokens is None:
             n_tokens = int(self.value) if self.knob is None and self.value is not None else self.length or 0
-        if n_tokens < self.least:
-            raise OptionError(f"`num_draft_tokens` is {n_tokens}: policy {self.name!r} needs at least {self.least}")
         return self.make(
             Setting(knob=self._knob, n_tokens=n_tokens, tree=tree, cost=cost, min_rows=min_rows, forks=forks)
         )
