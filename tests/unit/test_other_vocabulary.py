@@ -13,7 +13,7 @@ from drafter_tools import tree_of
 from vocabulary_tools import BYTES, Pieces, string_level, token_level
 from wager.drafters import make_drafter
 from wager.drafters.base import check_spec
-from wager.drafters.drawing import Drawing, law_of
+from wager.drafters.drawing import Drawing, draw_iid, law_of
 from wager.drafters.model import ModelDrafter
 from wager.errors import OptionError, VocabularyError
 from wager.models.toy import ToyModel
@@ -136,6 +136,16 @@ def test_laws_and_draws_are_those_of_the_common_tokens(seed: int) -> None:
         read.append(int(drafter.pieces.own[token]))
 
 
+def test_the_noise_of_a_round_is_where_rules_look_for_it() -> None:
+    """At the number of the target's tokens, of which the drafter reads more."""
+    tokens = TARGET.encode("the a cab cab")
+    drafter = token_level(toy(OWN.vocab_size), OWN, TARGET, drawing=Drawing("iid"))
+    (draft,) = drafter.propose([sequence(tokens)], [Limits(4, 4, 1)])
+    for level, (token, law) in enumerate(zip(draft.tokens.tolist(), draft.laws, strict=True)):
+        assert [token] == draw_iid(law, Noise(3), len(tokens), [0], level)
+    assert len(drafter._told[0].tokens) > len(tokens)
+
+
 def test_a_character_in_pieces_waits_until_it_is_whole() -> None:
     own = Pieces([b"a", b" ", b"b", FOX], name="own")
     target = Pieces([*BYTES, b"a", b" ", b"b"], name="target")
@@ -219,11 +229,9 @@ def test_drafts_say_what_the_drafter_said_and_cut_it_as_the_target_would(before:
     tokens = TARGET.encode(before)
     found = spelled(tokens, after)
     assert said(found) == after
-    behind = said_bytes(tokens[-10:])
-    while behind[0] & 0xC0 == 0x80:  # the rest of a character
-        behind = behind[1:]
-    whole = TARGET.encode(behind.decode() + after)
-    seams = [i for i in range(len(whole) + 1) if said_bytes(whole[:i]) == behind]
+    behind = said_bytes(tokens[-10:]).decode(errors="replace")  # may begin with the rest of a character
+    whole = TARGET.encode(behind + after)
+    seams = [i for i in range(len(whole) + 1) if said_bytes(whole[:i]) == behind.encode()]
     assert found == (whole[seams[0] :] if seams else TARGET.encode(after))
 
 
@@ -236,6 +244,15 @@ def test_confirmed_tokens_stay_whatever_the_text_would_be_cut_into() -> None:
     assert TARGET.encode("cab") == [TARGET.vocab.index(b"cab")]
     assert spelled([c], "abb") == [ab, b]  # together they would be one piece
     assert spelled([c, ab], "b") == [b]  # the target said what it would not have been read as
+
+
+def test_a_target_that_begins_texts_in_its_own_way() -> None:
+    """Cut alone, the draft would begin with a space that nobody said: two line ends would hide where it starts."""
+    target = Pieces([*BYTES, "▁".encode(), b"\n\n", "▁a".encode()], mark="▁".encode(), prefix=True)
+    drafter = string_level(toy(OWN.vocab_size), OWN, target)
+    drafter._inner = Says("\n a")
+    (draft,) = drafter.propose([sequence(target.encode("the"))], [Limits(9, 9, 1)])
+    assert said(draft.tokens.tolist(), target) == "\n a"
 
 
 def test_limits_are_the_targets() -> None:

@@ -103,7 +103,7 @@ class StringLevel:
 
         Where no piece begins at the seam, the committed tokens stay what they are and the rest is cut alone.
         """
-        behind = self._behind(tokens)
+        behind = b"".join(map(self._target.token_bytes, tokens[-_LOOK_BEHIND:])).decode(errors="replace")
         start, ids = 0, self._writer.go_on(behind + said)
         goal = len(behind.encode())
         while goal > 0 and start < len(ids):
@@ -111,13 +111,6 @@ class StringLevel:
             start += 1
         ids = ids[start:] if goal == 0 else self._writer.go_on(said)
         return ids[: next((i for i, token in enumerate(ids) if token >= self._n_valid), len(ids))]
-
-    def _behind(self, tokens: ListLike[int]) -> str:
-        """Text of the last target tokens, from the beginning of a character."""
-        pieces = [self._target.token_bytes(token) for token in tokens[-_LOOK_BEHIND:]]
-        data = b"".join(pieces)
-        n_cut = next((i for i, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), len(data[:4]))
-        return data[n_cut:].decode(errors="replace")
 
 
 def make(argument: str, target: Any) -> StringLevel:
