@@ -12,6 +12,7 @@ from engine_tools import run
 from wager.drafters import skip, window
 from wager.drafters.drawing import Drawing
 from wager.drafters.scratch import ScratchDrafter
+from wager.errors import ModelError
 from wager.models import skipping
 from wager.models.selfcheck import check_exact
 from wager.policies import Fixed
@@ -102,7 +103,9 @@ def test_window_changes_no_text(model, plain, deep, argument, sampling):
 def test_rules_that_ask_for_laws_run(model, deep, name):
     rule = rule_named(name)
     drawing = Drawing(rule.draws)
-    for drafter in (skipping_set(model, SETS["mixed"], drawing), window.make("32+32", target_of(model, deep, drawing))):
+    for coupled in (skipping_set(model, SETS["mixed"]), windowed(model, "32+32", deep)):
+        drafter = coupled.redrawn(drawing)
+        assert isinstance(drafter, ScratchDrafter)
         assert drafter.has_laws
         outcome = run(model, SAMPLINGS["warm"], batch=PROMPTS[:3], drafter=drafter, policy=Fixed(3), rule=rule)
         assert n_accepted(outcome)[0] > 3
@@ -244,3 +247,15 @@ def test_the_default_set_leaves_the_ends_and_takes_about_the_ratio():
             assert len(set(modules)) == len(modules)
             assert all(2 <= m < n_modules - 2 for m in modules)
             assert abs(len(modules) - min(ratio * n_modules, n_modules - 4 if n_modules > 4 else 0)) <= 2
+
+
+def test_a_graph_without_sums_in_turns_is_refused(deep):
+    """Attention and MLP side by side on one stream, as some families have them."""
+    model = opened(deep)
+    first = skipping.residual_sums(model._graph)[2]
+    mlp = skipping.residual_sums(model._graph)[3]
+    for reader in first.node.output(0).get_target_inputs():
+        if reader.get_node().get_name() != mlp.node.get_name():
+            reader.replace_source_output(first.stream)
+    with pytest.raises(ModelError, match=r"6 attention layers and .* cannot be skipped, choose another drafter"):
+        skip.make("0.3", target_of(model, deep))

@@ -140,7 +140,7 @@ def test_every_rule_is_planned_with_what_it_allows():
 
 
 def test_a_draft_is_a_drafter_or_a_model():
-    known = ["copy:int4", "model:x/y", "lookup", "lookup+model:z"]
+    known = ["copy:int4", "model:x/y", "lookup", "lookup+model:z", "window:32+256"]
     assert [drafter_spec(draft) for draft in known] == known
     assert [drafter_spec(draft) for draft in ("x/y", "a+b/c:d")] == ["model:x/y", "model:a+b/c:d"]
 

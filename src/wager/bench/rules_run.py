@@ -26,7 +26,7 @@ _WARM_UP_TOKENS = 8
 def drafter_spec(draft: str) -> str:
     """A drafter's spec as it is (several joined by plus signs too); a bare path or name is a draft model."""
     names = [part.partition(":")[0] for part in draft.split("+")]
-    return draft if all(map(is_drafter, names)) else f"model:{draft}"
+    return draft if is_drafter(draft.partition(":")[0]) or all(map(is_drafter, names)) else f"model:{draft}"
 
 
 class Drafters:

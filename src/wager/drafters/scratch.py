@@ -46,6 +46,17 @@ class ScratchDrafter(ModelDrafter):
     def attach(self, view: TargetView) -> None:
         self._view = view
 
+    def redrawn(self, drawing: Drawing) -> ScratchDrafter:
+        return ScratchDrafter(
+            self._model,
+            n_valid_ids=self._n_valid,
+            eos_ids=self._eos_ids,
+            drawing=drawing,
+            name=self.name,
+            unseen=self._unseen,
+            max_pending=self._max_pending,
+        )
+
     def propose(self, seqs: ListLike[Sequence], limits: ListLike[Limits]) -> list[Draft]:
         try:
             return super().propose(seqs, limits)

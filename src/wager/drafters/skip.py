@@ -14,7 +14,7 @@ from typing import Any
 
 from wager.drafters.base import DrafterInfo
 from wager.drafters.scratch import ScratchDrafter
-from wager.errors import ModelError, OptionError
+from wager.errors import OptionError
 from wager.machine import load_measurements
 from wager.types import JSON
 
@@ -111,10 +111,7 @@ def make(argument: str, target: Any) -> ScratchDrafter:
     modules = chosen(argument, target)
     if target.progress is not None:
         target.progress("leaving modules out", 0, 1)
-    try:
-        model = target.model.variant(lambda graph: skipping.skip(graph, modules))
-    except ModelError as error:
-        raise ModelError(f"`{target.ir_dir}` cannot draft for itself: {error}") from error
+    model = target.model.variant(lambda graph: skipping.skip(graph, modules))
     if target.progress is not None:
         target.progress("leaving modules out", 1, 1)
     return ScratchDrafter(
