@@ -111,12 +111,29 @@ def test_a_folder_says_what_it_is(gemma: Path) -> None:
     assert (info.architecture, info.vocab_size, info.bos_id, info.eos_ids) == ("gemma3_text", N_VOCAB, 2, (1, 5))
 
 
-def test_what_other_gemmas_do_is_refused(tmp_path: Path) -> None:
+def test_only_layers_that_see_all_have_their_rotations_stretched(tmp_path: Path) -> None:
+    def change(writer: tiny.GGUFWriter) -> None:
+        writer.add_string("gemma3.rope.scaling.type", "linear")
+        writer.add_float32("gemma3.rope.scaling.factor", 8.0)
+        writer.add_float32("gemma3.rope.freq_base_swa", 5000.0)
+
+    plain, long = (
+        Source(write_gemma(tmp_path / f"{i}.gguf", **o)).shape for i, o in enumerate(({}, {"change": change}))
+    )
+    np.testing.assert_allclose(long.inv_freq * 8, plain.inv_freq, rtol=1e-6)
+    np.testing.assert_allclose(plain.local_inv_freq, 10000.0 ** (-np.arange(0, 1, 2 / tiny.HEAD_DIM)), rtol=1e-6)
+    np.testing.assert_allclose(long.local_inv_freq, 5000.0 ** (-np.arange(0, 1, 2 / tiny.HEAD_DIM)), rtol=1e-6)
+
+
+def test_what_other_gemmas_do_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     capped = write_gemma(
         tmp_path / "capped.gguf", change=lambda writer: writer.add_float32("gemma3.final_logit_softcapping", 30.0)
     )
     with pytest.raises(ModelError, match=r"`capped.gguf` caps logits \(`final_logit_softcapping`\)"):
         Source(capped)
+    monkeypatch.setattr("wager.models.gguf_read._GEMMA_27B_LAYERS", tiny.LAYERS)
+    with pytest.raises(ModelError, match=r"`large.gguf` scales queries as only Gemma 3 27B does"):
+        Source(write_gemma(tmp_path / "large.gguf"))
 
 
 # -- the tokenizer ----------------------------------------------------------------------------------------------------
