@@ -117,11 +117,16 @@ class Belief:
 def belief(x: Scores, n_top: int) -> Belief:
     """The belief behind scores (V,); its entropy (nats) over the ``n_top`` likeliest tokens alone, or over all (0)."""
     best = float(x.max())
-    weights = exponentials(np.subtract(x, best, dtype=np.float64))
+    some = np.subtract(x, best, dtype=np.float64)
+    np.maximum(some, -700.0, out=some)  # nothing is what -inf and e^-700 weigh, and 0 * inf must not arise
+    weights = exponentials(some)
     total = float(weights.sum())
-    some = weights if not 0 < n_top < len(weights) else np.partition(weights, -n_top)[-n_top:]
-    shares = some[some > 0] / float(some.sum())
-    return Belief(x, best + float(np.log(total)), max(0.0, -float(shares @ np.log(shares))))
+    if 0 < n_top < len(some):
+        some = np.partition(some, -n_top)[-n_top:]
+        weights = np.exp(some)
+    mass = float(weights.sum())
+    some *= weights
+    return Belief(x, best + float(np.log(total)), max(0.0, float(np.log(mass) - some.sum() / mass)))
 
 
 def law_of(x: Scores, temperature: float, n_ids: int) -> Law:
