@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import secrets
 from collections.abc import Callable, Mapping
@@ -14,18 +13,17 @@ from typing import Any, overload
 
 import numpy as np
 
-from wager.calibrate import calibrate
-from wager.cost import StepCost
 from wager.drafters import check_spec, make_drafter
 from wager.drafters.drawing import Drawing
 from wager.drafting import Tree, check_identical, check_policy_takes, drawing_for, planned, promise, spelled
 from wager.engine import Engine
-from wager.errors import OptionError, PromptError, WagerError
+from wager.errors import OptionError, PromptError
+from wager.explained import Explained
 from wager.interrupt import whole
-from wager.machine import fingerprint, load_measurements, save_measurements
+from wager.machine import fingerprint
+from wager.measured import loaded_text, measured
 from wager.models import catalog
 from wager.models.openvino import OpenVINOModel, load_model
-from wager.models.selfcheck import Exactness, check_exact
 from wager.pack import least_rows
 from wager.record import RunStats, StepRecord
 from wager.text import StreamedText, Text, read_json
@@ -35,8 +33,7 @@ from wager.verify import RuleInfo, check_rule_takes, rule_named
 Progress = Callable[[str, int, int], None]
 Prompt = str | ListLike[int]
 Message = Mapping[str, str]
-AUTO_DRAFTER = "lookup"  # what needs no second model
-_WIDER = (24, 32)  # widths the cost model knows beyond the held ones
+AUTO_DRAFTER = "blend"  # what needs no second model
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +123,13 @@ class LLM:
         kv_cache_bytes = None if kv_cache_gb is None else int(kv_cache_gb * 2**30)
         self.ir_dir = catalog.resolve(model, progress=progress)
         with ThreadPoolExecutor(1) as beside:  # the tokenizer loads while the graph compiles
-            text = beside.submit(_loaded_text, self.ir_dir)
+            text = beside.submit(loaded_text, self.ir_dir)
             self._model = load_model(self.ir_dir, profile=profile, threads=threads, kv_cache_bytes=kv_cache_bytes)
             self.text = text.result()
         self._defaults = sampling_defaults(self.ir_dir)
         self.fingerprint = fingerprint(catalog.model_hash(self.ir_dir), self._model.passes, self._model.properties)
         self._n_valid_ids = min(self.text.vocab_size, self._model.vocab_size)
-        self._exactness, self._cost = self._measured()
+        self._exactness, self._cost = measured(self._model, self.fingerprint, self._n_valid_ids, progress=progress)
         self._model.max_rows, self._model.rows_rule = self._exactness.max_rows, self._exactness.rule
         if require_identical:
             check_identical(self._rule, self._exactness.reason)
@@ -288,6 +285,10 @@ class LLM:
         """Compile the graphs for speculative widths now, so that their compilation is in no measurement."""
         self._model.warm_up()
 
+    def explain(self, tell: Callable[[str], None]) -> None:
+        """From now on ``tell`` hears of every step what was drafted, why so much, and what came of it."""
+        self._engine.policy = Explained(self._engine.policy, tell)
+
     def close(self) -> None:
         """Free the model. The object cannot be used afterwards."""
         del self._engine, self._model
@@ -345,48 +346,6 @@ class LLM:
         if self._model.switches_are_free:
             self._cost.switch_s = 0.0
         self._cost.observe(record.width, record.n_seqs, record.context, record.target_s)
-
-    def _measured(self) -> tuple[Exactness, StepCost]:
-        """Self-check and step times of this machine: from the file, or measured now (once)."""
-        known = _parsed(load_measurements(self.fingerprint))
-        if known is not None:
-            return known
-        if self._progress is not None:
-            self._progress("checking that speculation cannot change text here", 0, 1)
-        exactness = check_exact(self._model, self._n_valid_ids, self._model.profile.rules)
-        self._model.max_rows, self._model.rows_rule = exactness.max_rows, exactness.rule
-        cost = StepCost([w for w in (*self._model.widths, *_WIDER) if w <= exactness.max_rows])
-        calibrate(self._model, cost, progress=self._progress)
-        _remember(self.fingerprint, {"exactness": exactness.to_json(), "cost": cost.to_json()})
-        return exactness, cost
-
-
-def _loaded_text(ir_dir: Path) -> Text:
-    """The tokenizer, with what its vocabulary has to be decoded for: half a second, so it is remembered."""
-    text = Text(ir_dir)
-    assert text.vocab_size > 0
-    key = f"text-{catalog.model_hash(ir_dir)[:12]}"
-    try:
-        text.take_facts(load_measurements(key) or {})
-    except (KeyError, TypeError, ValueError):
-        _remember(key, text.facts())
-    return text
-
-
-def _remember(key: str, measured: JSON) -> None:
-    """Keep measurements for the next start; where that cannot be, say so and go on: they are only time."""
-    try:
-        save_measurements(key, measured)
-    except WagerError as error:
-        logging.getLogger("wager").warning("measured again next time: %s", error)
-
-
-def _parsed(saved: JSON | None) -> tuple[Exactness, StepCost] | None:
-    """Measurements from their file; None where there are none, or not in a form we know: they are taken again."""
-    try:
-        return None if saved is None else (Exactness(**saved["exactness"]), StepCost.from_json(saved["cost"]))
-    except (KeyError, TypeError, ValueError):
-        return None
 
 
 def sampling_defaults(ir_dir: Path) -> dict[str, Any]:

@@ -361,6 +361,13 @@ class Steered(Protocol):
     steered: bool
 
 
+@runtime_checkable
+class Explains(Protocol):
+    """A drafter or a policy that can say why it did what it did last for a sequence."""
+
+    def explain(self, seq_id: int) -> str: ...
+
+
 class Drafter(Protocol):
     """Proposes continuations. Everything about it is a function of ``seq.tokens``, its own caches and what it observed.
 

@@ -63,6 +63,9 @@ class FakeLLM:
     def chat_stream(self, messages: Any, sampling: Sampling, *, on_event: Any, speculate: bool = True) -> Any:
         return self.stream(list(messages), sampling, on_event=on_event, speculate=speculate)
 
+    def explain(self, tell: Any) -> None:
+        tell("step 1: because")
+
     def warm_up(self) -> None:
         self.calls.clear()
 

@@ -67,7 +67,7 @@ def test_rules_that_do_not_exist_get_one_sentence(wager: Wager, llm: Any, rule: 
 @pytest.mark.parametrize(
     ("args", "match"),
     [
-        (["--rule", "spectr"], "needs iid drafts: drafter 'lookup'"),
+        (["--rule", "spectr"], "needs iid drafts: drafter 'blend'"),
         (["--rule", "block", "--draft-model", "B", "--tree-width", "2"], "verifies a single path"),
         (["--rule", "khisti", "--draft-model", "B", "--tree-width", "9"], "at most 8 children"),
         (["--tree-width", "2"], "'auto', which drafts single paths"),

@@ -160,6 +160,13 @@ def test_compare_runs_both_with_one_seed(wager: Wager, llm: Any, as_json: bool) 
             assert part in result.out
 
 
+def test_reasons_come_after_the_answer_on_stderr(wager: Wager, llm: Any) -> None:
+    result = wager("run", "x", "--explain")
+    assert result.out == "one two three \n"
+    assert "step 1: because" in result.err
+    assert "because" not in wager("run", "x").err
+
+
 @pytest.mark.parametrize(("command", "tokens"), [("run", [1, 9, 3]), ("demo", [1, 9, 3])])
 def test_compare_is_loud_when_not_identical(wager: Wager, llm: Any, command: str, tokens: list[int]) -> None:
     llm.tokens = staticmethod(lambda speculate: tokens if speculate else [1, 2, 3])

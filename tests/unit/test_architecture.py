@@ -40,7 +40,7 @@ LAYERS = [
         "hidden",
     },
     {"engine", "drafters", "policies", "models", "calibrate", "proof", "replay", "testing", "testing_rules"},
-    {"llm", "drafting", "tune_skip"},
+    {"llm", "drafting", "measured", "explained", "tune_skip"},
     {"decide", "serve", "cli", "bench"},
 ]
 # Plug-ins know the nouns and the mathematics only (and where files live, and text).

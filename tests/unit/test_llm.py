@@ -38,8 +38,8 @@ def test_what_cannot_be_remembered_is_said_and_does_not_stop(tiny_llama, monkeyp
     def full(key, data):
         raise CapacityError("the disk is full")
 
-    monkeypatch.setattr("wager.llm.load_measurements", lambda key: None)
-    monkeypatch.setattr("wager.llm.save_measurements", full)
+    monkeypatch.setattr("wager.measured.load_measurements", lambda key: None)
+    monkeypatch.setattr("wager.measured.save_measurements", full)
     llm = LLM(tiny_llama, kv_cache_gb=0.1)
     assert llm.generate("ab", llm.sampling(max_tokens=3), chat=False).tokens
     assert "the disk is full" in caplog.text
@@ -69,7 +69,7 @@ def test_damaged_measurements_are_taken_again(llm, tiny_llama, home, content):
 def test_info_says_what_is_in_force(llm):
     info = llm.info
     assert info["profile"] == "fast"
-    assert info["drafter"] == "lookup"
+    assert info["drafter"] == "blend"
     assert info["rows_rule"] in ("split", "pair")  # which one is the machine's to say
     assert info["properties"]["KV_CACHE_PRECISION"] == "f16"
     assert len(info["system_fingerprint"]) == 12

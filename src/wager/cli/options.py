@@ -67,6 +67,8 @@ LogitBias = Annotated[
 System = Annotated[str | None, _option("--system", help="System message; default: the model's own.")]
 AsJson = Annotated[bool, _option("--json", help="One JSON object instead of text.")]
 
+Explain = Annotated[bool, _option("--explain", help="Say of every step what was drafted, why, and what came of it.")]
+
 _MODEL_OPTIONS = (
     *("model", "profile", "policy", "num_draft_tokens", "rule", "tree_width", "kv_cache_gb", "threads"),
     "require_identical",

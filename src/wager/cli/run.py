@@ -51,6 +51,7 @@ def run(
     system: o.System = None,
     raw: Annotated[bool, typer.Option("--raw", help="No chat template: continue the text.")] = False,
     compare: Annotated[bool, typer.Option("--compare", help="Plain and speculative: identical? how fast?")] = False,
+    explain: o.Explain = False,
     kv_cache_gb: o.KvCacheGb = None,
     threads: o.Threads = None,
     as_json: o.AsJson = False,
@@ -61,6 +62,9 @@ def run(
         raise OptionError(f"--logprobs `{logprobs}` has no place in plain text: add --json")
     text = checked_prompt(read_prompt(prompt), system, raw=raw)
     with Bars() as bars, closing(o.load(given, bars)) as llm:
+        reasons: list[str] = []
+        if explain:
+            llm.explain(reasons.append)
         sampling = o.sampling(llm, given)
         if sampling.seed is None:  # drawn here, so that an interrupted answer can be had again too
             sampling = replace(sampling, seed=drawn_seed())
@@ -68,6 +72,8 @@ def run(
             result = run_twice(llm, text, sampling, bars, raw=raw, system=system, shown=not as_json)
             raise typer.Exit(report(result, sampling, llm, as_json=as_json, must_match=must_match(rule, sampling)))
         _run(llm, text, sampling, Answer(bars, shown=not as_json), raw=raw, system=system)
+        for reason in reasons:
+            say(reason)
 
 
 def must_match(rule: str, sampling: Sampling) -> bool:

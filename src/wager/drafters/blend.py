@@ -214,6 +214,15 @@ class Blend:
         """What the target said stays."""
         self._readings.pop(seq_id, None)
 
+    def explain(self, seq_id: int) -> str:
+        """What each token of the last draft rests on, and how much it was believed."""
+        reading = self._readings.get(seq_id)
+        said = {0: "prior"} | {order: f"said after {order}" for order in _ORDERS}
+        return ", ".join(
+            f"{'copy' if guess.token == guess.evidence.copy else said[guess.evidence.order]} {guess.belief:.2f}"
+            for guess in (reading.guesses if reading is not None else ())
+        )
+
     def seconds(self, n_tokens: int) -> float:
         """Drafting and learning; a draft ends long before the limits where evidence is weak."""
         return 2e-4 if n_tokens else 0.0

@@ -106,7 +106,11 @@ def _level(support: int) -> int:
 def make(spec: str, target: Any) -> Together:
     """For the registry: the parts between the plus signs."""
     check(spec)
-    return Together([make_drafter(name, target) for name in spec.split("+")])
+    parts = [make_drafter(name, target) for name in spec.split("+")]
+    other = next((part.name for part in parts if part.kind != "deterministic"), None)
+    if other is not None:
+        raise OptionError(f"`drafter` is {spec!r}: {other!r} weighs its evidence by itself, give it alone")
+    return Together(parts)
 
 
 def check(spec: str) -> None:

@@ -39,6 +39,7 @@ class CostDriven:
         self._draft_s = 0.0
         self._rates: dict[int, tuple[float, float]] = {}  # number of sequences -> (tokens, seconds), both fading
         self._work: dict[int, float] = {}
+        self._weighed: dict[int, float] = {}  # width -> expected tokens a second, at the last cut
         self._last_width = 0
         self._probe = Probe()
 
@@ -64,7 +65,9 @@ class CostDriven:
         values = [self.acceptance.values(self._name, seq.id, d) for seq, d in zip(seqs, drafts, strict=True)]
         options = self._options(drafts, values)
         times = {w: self.cost.predict(w, len(seqs), longest(seqs)) + self._draft_s for w in options}
-        width = self._settle(len(seqs), {w: len(seqs) + kept.value for w, kept in options.items()}, times)
+        tokens = {w: len(seqs) + kept.value for w, kept in options.items()}
+        width = self._settle(len(seqs), tokens, times)
+        self._weighed = {w: tokens[w] / times[w] for w in options}
         self._remember(len(seqs), len(seqs) + options[width].value, times[width])
         return [prune(draft, nodes) for draft, nodes in zip(drafts, options[width].nodes, strict=True)]
 
@@ -76,6 +79,11 @@ class CostDriven:
 
     def forget(self, seq_id: int) -> None:
         self.acceptance.forget(seq_id)
+
+    def explain(self, seq_id: int) -> str:
+        """Tokens a second that were expected of each width, and the one taken."""
+        speeds = (f"{w} rows {speed:.0f}/s" + " *" * (w == self._last_width) for w, speed in self._weighed.items())
+        return "expected " + ", ".join(speeds)
 
     def _options(
         self, drafts: ListLike[Draft], values: ListLike[ListLike[float]], floor: float = 0.0
