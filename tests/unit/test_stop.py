@@ -72,6 +72,9 @@ def test_entropy_of_the_likeliest_tokens_alone() -> None:
     assert belief(x, 2).entropy == pytest.approx(-(two * np.log(two)).sum())
     assert belief(x, 1).entropy == 0
     assert belief(x, 9).entropy == belief(x, 0).entropy == pytest.approx(-(np.exp(x) * x).sum())
+    far = np.array([0.0, -9.0, -10.0, -11.0])  # no three are near the best
+    some = np.exp(far[:3]) / np.exp(far[:3]).sum()
+    assert belief(far, 3).entropy == pytest.approx(-(some * np.log(some)).sum())
     assert belief(x + 5, 1).of(2) == pytest.approx(0.2)
     assert belief(np.array([3.0, -np.inf]), 0).entropy == pytest.approx(0, abs=1e-12)
 

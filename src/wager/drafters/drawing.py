@@ -122,7 +122,8 @@ def belief(x: Scores, n_top: int) -> Belief:
     weights = exponentials(some)
     total = float(weights.sum())
     if 0 < n_top < len(some):
-        some = np.partition(some, -n_top)[-n_top:]
+        near = some[some > -8.0]  # few as a rule; the top ones are among them if they are enough
+        some = np.partition(near if len(near) >= n_top else some, -n_top)[-n_top:]
         weights = np.exp(some)
     mass = float(weights.sum())
     some *= weights

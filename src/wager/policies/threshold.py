@@ -21,7 +21,7 @@ class Unsure:
     """Ends a path after a token whose probability is below ``threshold``."""
 
     threshold: float
-    n_top: int = 1
+    n_top: int = 0
 
     def before(self, path: Drawn, entropy: float) -> bool:
         return False
