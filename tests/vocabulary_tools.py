@@ -28,7 +28,7 @@ class Pieces:
         self.eos_ids = frozenset(eos)
         self.path = Path(name)
         self._bos, self._mark, self._prefix = bos, mark, prefix
-        said = {self.token_bytes(t): t for t in reversed(range(len(self.vocab))) if self.token_bytes(t)}
+        said = {self._said_by(t): t for t in reversed(range(len(self.vocab))) if self._said_by(t)}
         self._said = sorted(said.items(), key=lambda pair: -len(pair[0]))
 
     @property
@@ -39,7 +39,10 @@ class Pieces:
         if not 0 <= token < len(self.vocab) or token in self.special_ids:
             return b""
         piece = self.vocab[token]
-        return bytes([int(piece[3:5], 16)]) if piece in BYTES else piece.replace(self._mark, b" ")
+        return bytes([int(piece[3:5], 16)]) if piece in BYTES else piece
+
+    def _said_by(self, token):
+        return self.token_bytes(token).replace(self._mark, b" ")
 
     def encode(self, text, add_special=True):
         data = (" " * (self._prefix and bool(text)) + text).encode()
@@ -51,7 +54,7 @@ class Pieces:
         return ids
 
     def decode(self, ids):
-        text = b"".join(map(self.token_bytes, ids)).decode(errors="replace")
+        text = b"".join(map(self._said_by, ids)).decode(errors="replace")
         return text.removeprefix(" ") if self._prefix else text
 
 

@@ -15,6 +15,7 @@ from wager.drafters import make_drafter
 from wager.drafters.base import check_spec
 from wager.drafters.drawing import Drawing, draw_iid, law_of
 from wager.drafters.model import ModelDrafter
+from wager.drafters.vocabularies import Speller
 from wager.errors import OptionError, VocabularyError
 from wager.models.toy import ToyModel
 from wager.pack import paths
@@ -50,7 +51,7 @@ def sequence(tokens: list[int], sampling: Sampling = WARM, seed: int = 3) -> Seq
 
 
 def said(ids: list[int], text: Pieces = TARGET) -> str:
-    return b"".join(map(text.token_bytes, ids)).decode()
+    return Speller(text).said(ids).decode()
 
 
 def toy(vocab_size: int, **options) -> ToyModel:

@@ -114,7 +114,7 @@ class TokenLevel(ModelDrafter):
         self._interpreter = _Interpreter(model, common(target, own, n_target=n_valid_ids, n_own=n_own))
         super().__init__(self._interpreter, n_valid_ids=n_valid_ids, eos_ids=eos_ids, drawing=drawing, name=name)
         self._texts = own, target
-        self._speller = Speller(own)
+        self._reader, self._writer = Speller(own), Speller(target)
         self._bos = [n_valid_ids + token for token in own.encode("")]
         self._told: dict[int, _Told] = {}
 
@@ -155,7 +155,7 @@ class TokenLevel(ModelDrafter):
         """Tell what is new of a sequence: common tokens as they are, others as text once it is complete."""
         told = self._told.get(seq.id)
         if told is None or told.heard.n_tokens > len(seq.tokens):
-            told = self._told[seq.id] = _Told(Heard(self._texts[1]), seq, list(self._bos))
+            told = self._told[seq.id] = _Told(Heard(self._writer), seq, list(self._bos))
         told.seq = seq
         for token in seq.tokens[told.heard.n_tokens :]:
             mine = not told.heard.is_open and token < self._n_valid and self.pieces.own[token] >= 0
@@ -168,7 +168,7 @@ class TokenLevel(ModelDrafter):
 
     def _spelled(self, said: str) -> list[int]:
         """The drafter's own ids of a text, as the interpreter takes them."""
-        return [self._n_valid + token for token in self._speller.go_on(said)] if said else []
+        return [self._n_valid + token for token in self._reader.go_on(said)] if said else []
 
     # -- what differs in drawing -----------------------------------------------------------------------------------
 

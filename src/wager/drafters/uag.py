@@ -43,7 +43,6 @@ class StringLevel:
     def __init__(self, inner: ModelDrafter, *, own: Text, target: Text, n_valid_ids: int) -> None:
         assert inner.kind == "deterministic", inner.kind
         self._inner = inner
-        self._own, self._target = own, target
         self._reader, self._writer = Speller(own), Speller(target)
         self._n_valid = n_valid_ids
         self._states: dict[int, _State] = {}
@@ -83,7 +82,7 @@ class StringLevel:
         """The sequence as the drafter reads it; None where there is nothing to go on from."""
         state = self._states.get(seq.id)
         if state is None or state.heard.n_tokens > len(seq.tokens):
-            state = self._states[seq.id] = _State(Heard(self._target), Reading(self._reader))
+            state = self._states[seq.id] = _State(Heard(self._writer), Reading(self._reader))
         state.reading.push(state.heard.push(seq.tokens[state.heard.n_tokens :]))
         ids = [] if state.heard.is_open else state.reading.ids()
         return Sequence(seq.id, ids, len(ids), Sampling(), seq.seed, seq.sample) if ids else None
@@ -94,7 +93,7 @@ class StringLevel:
             return EMPTY
         tree = Growing(limit)
         for path in paths(inner):
-            said = complete(b"".join(map(self._own.token_bytes, inner.tokens[list(path)].tolist())))
+            said = complete(self._reader.said(inner.tokens[list(path)].tolist()))
             tree.follow(-1, self._spelled(seq.tokens, said))
         return tree.draft(0)
 
@@ -103,11 +102,11 @@ class StringLevel:
 
         Where no piece begins at the seam, the committed tokens stay what they are and the rest is cut alone.
         """
-        behind = b"".join(map(self._target.token_bytes, tokens[-_LOOK_BEHIND:])).decode(errors="replace")
+        behind = self._writer.said(tokens[-_LOOK_BEHIND:]).decode(errors="replace")
         start, ids = 0, self._writer.go_on(behind + said)
         goal = len(behind.encode())
         while goal > 0 and start < len(ids):
-            goal -= len(self._target.token_bytes(ids[start]))
+            goal -= len(self._writer.said([ids[start]]))
             start += 1
         ids = ids[start:] if goal == 0 else self._writer.go_on(said)
         return ids[: next((i for i, token in enumerate(ids) if token >= self._n_valid), len(ids))]

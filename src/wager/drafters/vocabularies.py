@@ -7,7 +7,7 @@ rounds began. Timor et al. 2502.05202.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as ListLike
 from dataclasses import dataclass
 
@@ -42,9 +42,10 @@ def common(target: Text, own: Text, *, n_target: int, n_own: int) -> Common:
     Special tokens pair with special tokens of the same name only. Raises VocabularyError where nothing is in common.
     """
     found = Common(np.full(n_target, -1, np.int64), np.full(n_own, -1, np.int64))
+    speakers = Speller(target), Speller(own)
     for say in (_pieces, _bytes):
-        theirs = {key: token for token, key in say(target, found.own)}
-        for token, key in say(own, found.target):
+        theirs = {key: token for token, key in say(speakers[0], found.own)}
+        for token, key in say(speakers[1], found.target):
             there = theirs.get(key)
             if there is not None and found.own[there] < 0:
                 found.own[there], found.target[token] = token, there
@@ -54,23 +55,21 @@ def common(target: Text, own: Text, *, n_target: int, n_own: int) -> Common:
     return found
 
 
-def _pieces(text: Text, paired: I64) -> Iterator[tuple[int, tuple[bytes, bool]]]:
+def _pieces(speller: Speller, paired: I64) -> Iterator[tuple[int, tuple[bytes, bool]]]:
     """Ids that are not paired yet with their piece, spaces written alike, and whether they are special; each once."""
-    heads = [sum(piece.startswith(mark) for piece in text.vocab) for mark in SPACES]
-    mark = SPACES[int(np.argmax(heads))]
     seen = set()
-    for token, piece in enumerate(text.vocab[: len(paired)]):
-        key = (piece.replace(mark, b" "), token in text.special_ids)
+    for token, piece in enumerate(speller.text.vocab[: len(paired)]):
+        key = (speller.spaced(piece), token in speller.text.special_ids)
         if piece and paired[token] < 0 and key not in seen:
             seen.add(key)
             yield token, key
 
 
-def _bytes(text: Text, paired: I64) -> Iterator[tuple[int, tuple[bytes, bool]]]:
+def _bytes(speller: Speller, paired: I64) -> Iterator[tuple[int, tuple[bytes, bool]]]:
     """Ids that are not paired yet with the bytes they add to a text; each once."""
     seen = set()
     for token in np.flatnonzero(paired < 0).tolist():
-        data = text.token_bytes(token)
+        data = speller.said([token])
         if data and data not in seen:
             seen.add(data)
             yield token, (data, False)
@@ -81,9 +80,19 @@ class Speller:
 
     def __init__(self, text: Text) -> None:
         self.text = text
-        first = b"".join(map(text.token_bytes, text.encode("a", False)))
+        heads = [sum(piece.startswith(mark) for piece in text.vocab) for mark in SPACES]
+        self._space = SPACES[int(np.argmax(heads))]
+        first = self.said(text.encode("a", False))
         self._is_plain = text.decode(text.encode(" a", False)) == " a" and not first.startswith(b" ")
         self._anchor = text.encode("\n", False)
+
+    def spaced(self, piece: bytes) -> bytes:
+        """A piece with its spaces as spaces."""
+        return piece.replace(self._space, b" ")
+
+    def said(self, ids: Iterable[int]) -> bytes:
+        """What ids add to a text."""
+        return self.spaced(b"".join(map(self.text.token_bytes, ids)))
 
     def begin(self, said: str) -> list[int]:
         """Ids of a text from its beginning, BOS included where the model wants one."""
@@ -101,8 +110,8 @@ class Speller:
 class Heard:
     """The text of a target's tokens, up to the last complete character."""
 
-    def __init__(self, text: Text) -> None:
-        self._text = text
+    def __init__(self, speller: Speller) -> None:
+        self._speller = speller
         self.n_tokens = 0
         self._open = b""
 
@@ -119,7 +128,7 @@ class Heard:
     def push(self, tokens: ListLike[int]) -> str:
         """Hear more tokens; the text that they complete. Bytes that are no text are U+FFFD."""
         self.n_tokens += len(tokens)
-        data = self._open + b"".join(map(self._text.token_bytes, tokens))
+        data = self._open + self._speller.said(tokens)
         n_tail = incomplete_tail(data)
         self._open = data[len(data) - n_tail :]
         return data[: len(data) - n_tail].decode(errors="replace")
