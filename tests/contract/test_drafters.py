@@ -39,7 +39,9 @@ def test_contract(spec: str, vocab_size: int) -> None:
 @pytest.mark.parametrize("coupled", [False, True])
 def test_contract_of_blended_evidence(coupled: bool, vocab_size: int) -> None:
     def make() -> Blend:
-        return Blend(coupled=coupled, prior=ask(ToyModel(vocab_size), [0], n_ids=vocab_size, n_valid_ids=vocab_size))
+        return Blend(
+            Lookup(), coupled=coupled, prior=ask(ToyModel(vocab_size), [0], n_ids=vocab_size, n_valid_ids=vocab_size)
+        )
 
     check_drafter(make, vocab_size=vocab_size, learns=True)
 

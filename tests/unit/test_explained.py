@@ -18,9 +18,9 @@ def test_every_step_is_told_with_its_reasons_and_decided_as_before() -> None:
     def policy() -> CostDriven:
         return CostDriven(StepCost([2, 4, 8]), min_rows=2)
 
-    silent = run(toy(), SAMPLING, batch=PROMPT, drafter=Blend(), policy=policy())
+    silent = run(toy(), SAMPLING, batch=PROMPT, drafter=Blend(Lookup()), policy=policy())
     told: list[str] = []
-    loud = run(toy(), SAMPLING, batch=PROMPT, drafter=Blend(), policy=Explained(policy(), told.append))
+    loud = run(toy(), SAMPLING, batch=PROMPT, drafter=Blend(Lookup()), policy=Explained(policy(), told.append))
     assert loud.tokens == silent.tokens
     assert loud.stats[0].n_drafted == silent.stats[0].n_drafted
     assert len(told) == loud.stats[0].n_forwards

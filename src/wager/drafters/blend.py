@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence as ListLike
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,9 +18,9 @@ import numpy as np
 from wager.drafters.base import DrafterInfo, refuse_argument
 from wager.drafters.prior import Prior, load_prior
 from wager.drafters.successors import Row, Successors, learn_round
-from wager.drafters.suffix_automaton import SuffixAutomaton
+from wager.drafters.suffix import FinishedTexts, Suffix
 from wager.sampling import Noise
-from wager.types import EMPTY, Draft, DraftKind, Limits, Seen, Sequence, Verdict
+from wager.types import EMPTY, Draft, Drafter, DraftKind, Limits, Seen, Sequence, Verdict
 
 _N_SUCCESSORS = 8
 _STALE = 16
@@ -76,10 +76,9 @@ class _Guess(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Reading:
-    """What is kept for one sequence: its text, its noise, and the guesses of the last draft, after ``n_tokens``."""
+    """What is kept for one sequence: its noise, and the guesses of the last draft, after ``n_tokens``."""
 
     noise: Noise
-    automaton: SuffixAutomaton = field(default_factory=SuffixAutomaton)
     n_tokens: int = 0
     guesses: list[_Guess] = field(default_factory=list)
 
@@ -87,17 +86,18 @@ class _Reading:
 class Blend:
     """Drafts one path. ``coupled``: by the walk's noise where the target samples.
 
-    A *copy* is what followed the longest repeated suffix of prompt and output the last time, and so on. A *row* has the
-    ``n`` largest logits of the target the last time it read the same two last tokens, else the same last one, in any
-    sequence, else in ``prior``. The copy is believed by its key (matched tokens, depth), and the successors share by
-    their logits what it leaves of theirs (context length, streak of equal best ones).
+    A *copy* is what ``source``, a drafter from text, would draft. A *row* has the largest logits of the target the last
+    time it read the same two last tokens, else the same last one, in any sequence, else those of ``prior``. The copy is
+    believed by its key (support, depth), and the successors share by their logits what it leaves of theirs (context
+    length, streak of equal best ones).
     """
 
     name = "blend"
     has_laws = False
 
-    def __init__(self, *, coupled: bool = True, prior: Prior | None = None) -> None:
+    def __init__(self, source: Drafter, *, coupled: bool = True, prior: Prior | None = None) -> None:
         self.kind: DraftKind = "coupled" if coupled else "deterministic"
+        self._source = source
         self._coupled = coupled
         self._prior = prior
         self._tables = [(order, Successors(n=_N_SUCCESSORS, stale=_STALE, n_rows=_MAX_ROWS)) for order in _ORDERS]
@@ -105,34 +105,31 @@ class Blend:
         self._readings: dict[int, _Reading] = {}
 
     def propose(self, seqs: ListLike[Sequence], limits: ListLike[Limits]) -> list[Draft]:
-        return [self._draft(seq, limit) for seq, limit in zip(seqs, limits, strict=True)]
+        paths = [replace(limit, width=min(limit.width, 1)) for limit in limits]
+        copies = self._source.propose(seqs, paths)
+        return [self._draft(*asked) for asked in zip(seqs, paths, copies, strict=True)]
 
-    def _draft(self, seq: Sequence, limit: Limits) -> Draft:
-        reading = self._reading(seq)
+    def _draft(self, seq: Sequence, limit: Limits, copy: Draft) -> Draft:
+        reading = self._readings.get(seq.id)
+        if reading is None or (reading.noise.seed, reading.noise.sample) != (seq.seed, seq.sample):
+            reading = self._readings[seq.id] = _Reading(Noise(seq.seed, seq.sample))
         reading.n_tokens, reading.guesses = len(seq.tokens), []
-        before = seq.tokens[-max(_ORDERS) :]
-        chance, match = 1.0, reading.automaton.match
-        copying = match > 0 and limit.width > 0
+        before, copied = seq.tokens[-max(_ORDERS) :], copy.tokens.tolist()
+        chance = 1.0
         for depth in range(min(limit.n_nodes, limit.depth) if limit.width > 0 else 0):
-            copy = _copied(seq.tokens, reading.automaton.match_end, depth) if copying else None
-            guess = self._guess(seq, reading.noise, self._evidence(before, copy, match, depth), depth)
+            following = copied[depth] if depth < len(copied) else None
+            guess = self._guess(seq, reading.noise, self._evidence(before, following, copy.support, depth), depth)
             if guess is None or chance * guess.belief < _LEAST:
                 break
             reading.guesses.append(guess)
             chance *= guess.belief
-            copying = guess.token == copy
+            if guess.token != following:
+                copied = []
             before = [*before[-max(_ORDERS) + 1 :], guess.token]
-        return _chain(reading.guesses, self.kind, match)
+        return _chain(reading.guesses, self.kind, copy.support)
 
-    def _reading(self, seq: Sequence) -> _Reading:
-        reading = self._readings.get(seq.id)
-        if reading is None or reading.automaton.n_tokens > len(seq.tokens):
-            reading = self._readings[seq.id] = _Reading(Noise(seq.seed, seq.sample))
-        reading.automaton.extend(seq.tokens[reading.automaton.n_tokens :])
-        return reading
-
-    def _evidence(self, before: ListLike[int], copy: int | None, match: int, depth: int) -> _Evidence:
-        level = min((match - 1).bit_length(), len(_COPY) - 1) if match else 0
+    def _evidence(self, before: ListLike[int], copy: int | None, support: int, depth: int) -> _Evidence:
+        level = min((support - 1).bit_length(), len(_COPY) - 1) if support > 0 else 0
         guess = _COPY[level] if depth == 0 else 1 - (1 - _COPY[level]) * _DEEPER
         key = ("copy", level, min(depth, _COPY_DEPTHS))
         for order, table in self._tables:
@@ -183,6 +180,7 @@ class Blend:
         seen: ListLike[Seen],
     ) -> None:
         """What was committed says which guesses were right, fed or not; and the target has said more."""
+        self._source.observe(seqs, drafts, verdicts, seen)
         for _, table in self._tables:
             table.next_round()
         for seq, draft, verdict, said in zip(seqs, drafts, verdicts, seen, strict=True):
@@ -213,6 +211,7 @@ class Blend:
     def forget(self, seq_id: int) -> None:
         """What the target said stays."""
         self._readings.pop(seq_id, None)
+        self._source.forget(seq_id)
 
     def explain(self, seq_id: int) -> str:
         """What each token of the last draft rests on, and how much it was believed."""
@@ -225,18 +224,12 @@ class Blend:
 
     def seconds(self, n_tokens: int) -> float:
         """Drafting and learning; a draft ends long before the limits where evidence is weak."""
-        return 2e-4 if n_tokens else 0.0
+        return 2e-4 + self._source.seconds(n_tokens) if n_tokens else 0.0
 
 
 def _row_key(evidence: _Evidence) -> _Key:
     assert evidence.row is not None
     return evidence.order, min(evidence.row.streak, _STREAKS)
-
-
-def _copied(tokens: ListLike[int], start: int, depth: int) -> int:
-    """The token ``depth`` after ``start``. Past the end of the text the copy reads itself: a period goes on."""
-    n = len(tokens) - start
-    return tokens[start + depth % n]
 
 
 def _chain(guesses: ListLike[_Guess], kind: DraftKind, support: int) -> Draft:
@@ -255,7 +248,8 @@ def _chain(guesses: ListLike[_Guess], kind: DraftKind, support: int) -> Draft:
 def make(argument: str, target: Any) -> Blend:
     """For the registry. Reads what the target says after single tokens, or asks it (a few seconds, once)."""
     refuse_argument("blend", argument)
-    return Blend(coupled=target.drawing.kind == "coupled", prior=load_prior(target))
+    source = Suffix(shared=FinishedTexts())
+    return Blend(source, coupled=target.drawing.kind == "coupled", prior=load_prior(target))
 
 
 DRAFTER = DrafterInfo(
