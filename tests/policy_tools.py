@@ -23,7 +23,7 @@ def told(probs: list[float], parents: list[int] | None = None) -> Draft:
 
 
 def drafter(**options) -> ModelDrafter:
-    return ModelDrafter(toy(seed=1, scale=2.0), n_valid_ids=V, eos_ids=frozenset((EOS,)), **options)
+    return ModelDrafter(toy(seed=1, scale=6.0), n_valid_ids=V, eos_ids=frozenset((EOS,)), **options)
 
 
 class Watched:

@@ -70,7 +70,7 @@ def test_every_policy_leaves_the_text_of_plain_decoding(name: str, tree: Tree, t
     info, sampling = policy_named(name), Sampling(max_tokens=30, temperature=temperature)
     plain = run(toy(), sampling).tokens
     drawing = Drawing("coupled", trunk=tree.trunk, levels=tree.levels)
-    drafter = ModelDrafter(toy(scale=2.0), n_valid_ids=V, eos_ids=frozenset((EOS,)), drawing=drawing)
+    drafter = ModelDrafter(toy(scale=6.0), n_valid_ids=V, eos_ids=frozenset((EOS,)), drawing=drawing)
     for batch in (None, prompts()[:1]):
         policy = info.policy(n_tokens=None, tree=tree, cost=StepCost([2, 4, 8, 16, 32, 64]))
         outcome = run(toy(), sampling, batch=batch, drafter=drafter, policy=policy)

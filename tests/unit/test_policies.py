@@ -239,8 +239,6 @@ def test_the_bound_on_acceptance() -> None:
 
 def test_steps_of_the_controller() -> None:
     policy, seqs = AdaEdl(0.9, n_tokens=4), [sequence(), sequence(1)]
-    assert policy.least == 0  # drafts at first whatever the entropy, up to 5 nats
-    policy.least = 0.5
     policy.observe(seqs, [chain([]), chain([])], [Verdict((), 0)] * 2)
     assert policy.least == 0.5
     policy.observe(seqs, [chain([1, 2, 3]), chain([1])], [Verdict((0, 1), 0), Verdict((), 0)])

@@ -12,7 +12,7 @@ from wager.types import Draft, Drafter, Drawn, Limits, Sequence, Verdict
 
 _GAMMA = 0.2
 _RATE_MEMORY, _BOUND_MEMORY, _STEP = 0.5, 0.9, 0.01  # beta 1, beta 2 and epsilon of the paper
-_START = 0.0  # of the bound: high enough to end hardly anything, and it moves only where something is drafted
+_START = 0.5  # of the bound, H up to 1.25 nats: it moves by .001 a step, so that it has to start near its place
 
 
 @dataclass(frozen=True, slots=True)
