@@ -137,7 +137,7 @@ def test_a_prefix_hit_changes_neither_text_nor_acceptance(llms, drafter):
     first, second = text(llm, prompt), text(llm, prompt)
     assert llm._engine.cache.n_prefix_hits > before
     assert first.tokens == second.tokens
-    if drafter != "auto":  # its policy goes on learning
+    if drafter not in ("auto", "delayed", "adaedl"):  # their policies go on learning
         assert first.stats.n_accepted == second.stats.n_accepted
 
 
