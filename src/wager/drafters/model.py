@@ -37,6 +37,7 @@ from wager.sampling import Noise, Scores, arrivals, scores
 from wager.types import EMPTY, F32, Draft, DraftKind, Law, Limits, Model, Sampling, Seen, Sequence, Verdict
 
 _COUPLED = Drawing()
+_BRIEF = 2  # tokens of a branch whose reading takes about as long as that of one
 
 
 class ModelDrafter:
@@ -180,6 +181,7 @@ class ModelDrafter:
         level = 0
         while growing := [place for state in states for place in self._growing(state, level)]:
             start = time.perf_counter()
+            briefly = all(len(b.seq.tokens) - b.seq.n_cached <= _BRIEF for _, _, b in growing)  # no prompt is read
             at = {id(branch): (state, index) for state, index, branch in growing}
             copies: list[tuple[int, int]] = []
             for branch, logits in self._read([branch for _, _, branch in growing]):
@@ -188,7 +190,7 @@ class ModelDrafter:
                 self._end(state, level)
             if copies:
                 self._model.copy([src for src, _ in copies], [dst for _, dst in copies])
-            if level:  # the first one reads prompts
+            if briefly:
                 self._clock((time.perf_counter() - start) / len({id(state) for state, _, _ in growing}))
             level += 1
 
