@@ -143,7 +143,7 @@ class Draft:
     (without replacement: the law before anything was taken out). None where nothing was drawn, or nobody asked.
     ``support`` says how strong the evidence was (the matched length of a look-up, else 0) and ``source`` which of
     several drafters it came from ("": the only one): policies keep acceptance by both. ``confidence`` (n,): the
-    probability that the draft's own model gave each node, where ``Limits.stop`` asked. ``kind`` "iid": siblings are
+    drafter's own probability of each node, where it has one or ``Limits.stop`` asked. ``kind`` "iid": siblings are
     independent draws in draw order, and may hold the same token; the nodes with one path of tokens are then one context
     (``tree.contexts``). Every other kind has different siblings.
     """

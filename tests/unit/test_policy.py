@@ -298,3 +298,31 @@ def test_fixed_never_changes() -> None:
     limit = policy.limits([seq], _Drafter(0))[0]
     assert (limit.n_nodes, limit.depth, limit.width) == (4, 4, 2)
     assert policy.cut([seq], [EMPTY]) == [EMPTY]
+
+
+@pytest.mark.parametrize("kind", ["iid", "without_replacement"])
+def test_of_a_sampled_draft_confidence_says_nothing(kind: str) -> None:
+    """It would tell what was drawn, and what is cut may not go by that."""
+    acceptance = Acceptance()
+    sure, doubtful = (
+        Draft(np.array([1, 2], np.int32), np.array([-1, 0], np.int32), None, kind, confidence=np.full(2, c, np.float32))
+        for c in (0.99, 0.01)
+    )
+    for _ in range(20):
+        acceptance.observe("d", 0, sure, Verdict((0, 1), 3))
+        acceptance.observe("d", 0, doubtful, Verdict((), 3))
+    assert acceptance.values("d", 0, sure) == acceptance.values("d", 0, doubtful)
+
+
+def test_a_drafters_own_confidence_is_believed_as_far_as_it_comes_true() -> None:
+    acceptance = Acceptance()
+    sure, doubtful = (
+        Draft(np.array([1], np.int32), np.array([-1], np.int32), confidence=np.full(1, c, np.float32))
+        for c in (0.8, 0.2)
+    )
+    assert acceptance.values("d", 0, sure) == pytest.approx([0.8])
+    assert acceptance.values("d", 0, doubtful) == pytest.approx([0.2])
+    for i in range(400):
+        acceptance.observe("d", 0, sure, Verdict((0,) if i % 2 else (), 3))
+    assert acceptance.values("d", 1, sure)[0] == pytest.approx(0.5, abs=0.05)
+    assert acceptance.values("d", 1, doubtful) == pytest.approx([0.2])

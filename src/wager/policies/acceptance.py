@@ -113,12 +113,12 @@ class Acceptance:
         levels, ranks = depths(draft), ranks_of(draft)
         own = self._own.setdefault(seq_id, _Own())
         own.support, own.source = draft.support, draft.source
-        path, sure = set(verdict.path), draft.confidence
+        path, sure = set(verdict.path), _confidence(draft)
         for i, parent in enumerate(draft.parents.tolist()):
             if parent >= 0 and parent not in path:
                 continue
             hit = i in path
-            key = _cell(name, draft, levels[i], ranks[i], None if sure is None else float(sure[i]))
+            key = _cell(name, draft, levels[i], ranks[i], None if sure is None else sure[i])
             count = self._counts.setdefault(key, _Count(round=self._round))
             weight = self._aged(count) * _FORGET
             count.hits, count.trials = count.hits * weight + hit, count.trials * weight + 1
@@ -136,12 +136,13 @@ class Acceptance:
     def _conditional(self, name: str, draft: Draft) -> list[float]:
         name = draft.source or name
         levels = depths(draft)
-        if draft.confidence is not None:
-            sure = zip(levels, ranks_of(draft), draft.confidence.tolist(), strict=True)
-            return [self._mean(_cell(name, draft, d, r, chance), chance) for d, r, chance in sure]
+        sure = _confidence(draft)
+        if sure is not None:
+            places = zip(levels, ranks_of(draft), sure, strict=True)
+            return [self._mean(_cell(name, draft, d, r, chance), chance) for d, r, chance in places]
         chances = self.chances(name, draft.support, max(levels, default=0))
-        places = zip(levels, ranks_of(draft), strict=True)
-        return [self._of_rank(name, draft.support, d, r, chances[d - 1]) for d, r in places]
+        by_rank = zip(levels, ranks_of(draft), strict=True)
+        return [self._of_rank(name, draft.support, d, r, chances[d - 1]) for d, r in by_rank]
 
     def _of_rank(self, name: str, support: int, depth: int, rank: int, chance: float) -> float:
         """A sibling wins only where the earlier ones lost: guess an equal share of what they left."""
@@ -168,6 +169,12 @@ class Acceptance:
         hits = (own.hits + _OWN_STRENGTH) / (own.expected + _OWN_STRENGTH)
         misses = (own.trials - own.hits + _OWN_STRENGTH) / (own.trials - own.expected + _OWN_STRENGTH)
         return hits / misses
+
+
+def _confidence(draft: Draft) -> list[float] | None:
+    """The drafter's own, where the rule does not rely on chance: of a sampled draft it would tell what was drawn."""
+    sampled = draft.kind in ("iid", "without_replacement")
+    return None if draft.confidence is None or sampled else draft.confidence.tolist()
 
 
 def _cell(name: str, draft: Draft, depth: int, rank: int, confidence: float | None) -> tuple[str, int, int, int]:

@@ -31,9 +31,9 @@ CHAIN = Tree()
 
 class Policy(Protocol):
     """How much to draft. It never sees what a token is: what it decides follows from the past, the number of sequences
-    and the form of the drafts (depths, ranks, support). Under the walk nothing it does could change the text. Under the
-    other rules that is what keeps ``cut`` lossless: the form of a sampled draft does not depend on what was drawn
-    (drafters/model.py), so neither does what is cut from it.
+    and the form of the drafts (depths, ranks, support; confidence too, save that of sampled ones). Under the walk
+    nothing it does could change the text. Under the other rules that is what keeps ``cut`` lossless: the form of a
+    sampled draft does not depend on what was drawn (drafters/model.py), so neither does what is cut from it.
 
     ``limits`` before drafting, one per sequence; ``cut`` once the drafts are seen: same length, each a prefix-closed
     part of its draft; ``observe`` after the commit, with the drafts as fed.
