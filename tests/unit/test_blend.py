@@ -168,3 +168,12 @@ def test_a_copy_that_drafts_do_not_follow_is_no_evidence_any_more() -> None:
     assert ask(source, [5, 9, 4, 7, 5], Limits(4, 4, 1)).tokens.tolist()[:2] == [9, 4]
     assert tokens[0] == 6
     assert 4 not in tokens
+
+
+@pytest.mark.parametrize("temperature", [1e-4, 0.01, 0.1])
+def test_at_a_low_temperature_what_is_next_to_impossible_does_not_race(temperature: float) -> None:
+    drafter = Blend(Lookup())
+    _said(drafter, [1, 2], _row(t4=9.0, t5=-90.0), 4)
+    seq = Sequence(0, [0, 1, 2], 1, Sampling(temperature=temperature), 3)
+    with np.errstate(all="raise"):
+        assert drafter.propose([seq], [Limits(1, 1, 1)])[0].tokens.tolist() == [4]

@@ -342,3 +342,15 @@ def test_the_branch_that_was_confirmed_is_kept() -> None:
         drafter.propose([seq], [Limits(1, 1, 1)])
         assert model.n_rows == [2], kind  # the last draft token was never fed
         drafter.check()
+
+
+@pytest.mark.parametrize("kind", ["iid", "without_replacement"])
+def test_a_law_with_next_to_nothing_in_it_is_drawn_from_in_silence(kind: DraftKind) -> None:
+    law = Law(np.array([1, 2]), np.array([1.0, 5e-324]))
+    with np.errstate(all="raise", under="ignore"):
+        tokens = (
+            draw_iid(law, Noise(1), 3, [0, 1], 0)
+            if kind == "iid"
+            else draw_without_replacement(law, Noise(1), 3, 0, 0, 2)
+        )
+    assert tokens[0] == 1

@@ -27,6 +27,7 @@ _STALE = 16
 _MAX_ROWS = 1 << 17
 _ORDERS = (2, 1)  # lengths of context of the tables, best first
 _LEAST = 0.02  # a draft ends where its tokens are less likely than this to be accepted
+_NEVER = 1e-12  # what is less likely does not enter the race
 _STRENGTH = 8.0  # a first guess weighs as much as this many trials
 _FORGET = 0.995  # weight of the past after each trial
 _STREAKS = 4  # longer ones count as this one
@@ -148,7 +149,8 @@ class Blend:
             left -= weights[evidence.copy]
         if evidence.row is not None:
             for token, share in zip(evidence.row.ids, self._shares(evidence, temperature), strict=True):
-                weights[token] += left * share
+                if share > _NEVER:
+                    weights[token] += left * share
         if not weights:
             return None
         if temperature == 0 or not self._coupled:

@@ -14,7 +14,7 @@ import numpy as np
 
 from wager.errors import OptionError
 from wager.sampling import Noise, Scores, exponentials, top_indices
-from wager.types import DraftKind, Law, Limits
+from wager.types import F64, DraftKind, Law, Limits
 
 KINDS: tuple[DraftKind, ...] = ("deterministic", "coupled", "iid", "without_replacement")
 SAMPLED: frozenset[DraftKind] = frozenset(("iid", "without_replacement"))
@@ -163,10 +163,15 @@ def topped_up(law: Law, raw: Scores, n: int) -> Law:
 def draw_iid(law: Law, noise: Noise, start: int, sequences: ListLike[int], level: int) -> list[int]:
     """The token of each of ``sequences``, which share a context: each has a race E / q of its own."""
     races = [noise.race("draft", start, branch=k, depth=level, token_ids=law.ids) for k in sequences]
-    return [int(law.ids[np.argmin(race / law.probs)]) for race in races]
+    return [int(law.ids[np.argmin(_arrivals(race, law))]) for race in races]
 
 
 def draw_without_replacement(law: Law, noise: Noise, start: int, branch: int, level: int, k: int) -> list[int]:
     """The ``k`` tokens that arrive first in one race: k draws without putting back, in their order."""
     race = noise.race("draft", start, branch=branch, depth=level, token_ids=law.ids)
-    return [int(token) for token in law.ids[np.argsort(race / law.probs, kind="stable")[:k]]]
+    return [int(token) for token in law.ids[np.argsort(_arrivals(race, law), kind="stable")[:k]]]
+
+
+def _arrivals(race: F64, law: Law) -> F64:
+    with np.errstate(over="ignore"):  # at a low temperature what is next to impossible never arrives
+        return np.asarray(race / law.probs)
