@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from engine_tools import V, run, toy
 from wager.drafters import prior as module
-from wager.drafters.prior import ask, load_prior
+from wager.drafters.prior import Prior, ask, load_prior
 from wager.engine import Engine
 from wager.types import Sampling
 
@@ -71,12 +72,41 @@ def test_asked_once_and_kept(target) -> None:
     assert _rows(again) == _rows(first)
 
 
-@pytest.mark.parametrize("damage", [b"", b"PK\x03\x04 no zip", None])
-def test_a_file_that_is_no_good_is_made_again(target, damage: bytes | None) -> None:
+def _path() -> Path:
+    return next((module.wager_home() / "prior").iterdir())
+
+
+@pytest.mark.parametrize("at", [0, 40, -1])
+def test_a_damaged_file_is_made_again(target, at: int) -> None:
     first = load_prior(target)
-    path = next((module.wager_home() / "prior").iterdir())
-    if damage is None:  # ids of another vocabulary
-        np.savez(path, format=1, ids=first.ids + 1000, logits=first.logits)
-    else:
-        path.write_bytes(damage)
+    data = bytearray(_path().read_bytes())
+    data[at] ^= 1
+    for damaged in (bytes(data), b"", bytes(data[:50])):
+        _path().write_bytes(damaged)
+        assert _rows(load_prior(target)) == _rows(first)
+
+
+def test_ids_of_another_vocabulary_are_not_taken(target) -> None:
+    first = load_prior(target)
+    module._write(_path(), Prior(first.ids + 1000, first.logits))
     assert _rows(load_prior(target)) == _rows(first)
+
+
+def test_what_cannot_be_kept_is_said_and_serves(target, caplog: pytest.LogCaptureFixture) -> None:
+    first = load_prior(target)
+    path = _path()
+    path.unlink()
+    path.mkdir()
+    assert _rows(load_prior(target)) == _rows(first)
+    assert "asked again next time" in caplog.text
+
+
+def test_what_time_cut_off_is_asked_for_in_later_starts(target, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_AT_ONCE", 4)
+    monkeypatch.setattr(module.time, "perf_counter", iter(range(100)).__next__)
+    monkeypatch.setattr(module, "_FIRST_S", 2.5)
+    assert len(load_prior(target).ids) == 8
+    monkeypatch.setattr(module, "_LATER_S", 1.5)
+    assert len(load_prior(target).ids) == 12
+    monkeypatch.setattr(module, "_LATER_S", 9.0)
+    assert _rows(load_prior(target)) == _rows(ask(toy(rows_rule="any"), [5], n_ids=V, n_valid_ids=V))
