@@ -13,17 +13,18 @@ from wager.verify import RuleInfo, check_width
 
 def check_drafting(drafter: str | Drafter, num_draft_tokens: int | None, tree: Tree) -> None:
     """Raises ``OptionError`` for what contradicts itself, before anything is loaded."""
+    if num_draft_tokens is not None and not (isinstance(num_draft_tokens, int) and num_draft_tokens >= 0):
+        raise OptionError(
+            f"`num_draft_tokens` is {num_draft_tokens!r}: give a whole number of at least 0, or nothing to let the "
+            "policy decide"
+        )
     if drafter == "none" and num_draft_tokens:
         raise OptionError(
             f"`num_draft_tokens` is {num_draft_tokens} but `drafter` is 'none': name a drafter, or give 0"
         )
-    if num_draft_tokens is not None and num_draft_tokens < 0:
-        raise OptionError(
-            f"`num_draft_tokens` is {num_draft_tokens}: give 0 or more, or nothing to let the policy decide"
-        )
     for name, value, least in (("width", tree.width, 1), ("trunk", tree.trunk, 0), ("levels", tree.levels, 1)):
-        if value < least:
-            raise OptionError(f"`tree_{name}` is {value}: give at least {least}")
+        if not isinstance(value, int) or value < least:
+            raise OptionError(f"`tree_{name}` is {value!r}: give a whole number of at least {least}")
         if value > least and tree.width == 1:
             raise OptionError(f"`tree_{name}` is {value} but `tree_width` is 1: give a width of at least 2")
     if tree.width > 1 and isinstance(drafter, str):

@@ -34,7 +34,7 @@ class Explained:
     def _source(self, seq: Sequence, draft: Draft) -> str:
         name = draft.source or (self._drafter.name if self._drafter is not None else "")
         if not len(draft):
-            return f"{name} has nothing"
+            return f"{name} drafted nothing"
         about = "" if not draft.support else f", {draft.support} tokens matched"
         if isinstance(self._drafter, Explains):
             about += f": {self._drafter.explain(seq.id)}"

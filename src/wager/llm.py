@@ -286,7 +286,12 @@ class LLM:
         self._model.warm_up()
 
     def explain(self, tell: Callable[[str], None]) -> None:
-        """From now on ``tell`` hears of every step what was drafted, why so much, and what came of it."""
+        """From now on ``tell`` hears of every step what was drafted, why so much, and what came of it.
+
+        Raises OptionError where nothing drafts.
+        """
+        if self._engine.drafter is None:
+            raise OptionError("there is nothing to explain where `drafter` is 'none': name one, or leave out explain")
         self._engine.policy = Explained(self._engine.policy, tell)
 
     def close(self) -> None:

@@ -165,6 +165,7 @@ def test_reasons_come_after_the_answer_on_stderr(wager: Wager, llm: Any) -> None
     assert result.out == "one two three \n"
     assert "step 1: because" in result.err
     assert "because" not in wager("run", "x").err
+    assert "step 1: because" in wager("run", "x", "--explain", "--compare").err
 
 
 @pytest.mark.parametrize(("command", "tokens"), [("run", [1, 9, 3]), ("demo", [1, 9, 3])])

@@ -36,4 +36,4 @@ def test_what_explains_nothing_is_told_too() -> None:
     assert any(
         line.startswith("step 1 of 1: lookup, 5 tokens matched; ") and "fed 3 of 3; accepted" in line for line in told
     ), told
-    assert any("lookup has nothing; fed 0 of 0" in line for line in told)
+    assert any("lookup drafted nothing; fed 0 of 0" in line for line in told)

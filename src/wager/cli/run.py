@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -61,10 +62,7 @@ def run(
     if logprobs is not None and not as_json:
         raise OptionError(f"--logprobs `{logprobs}` has no place in plain text: add --json")
     text = checked_prompt(read_prompt(prompt), system, raw=raw)
-    with Bars() as bars, closing(o.load(given, bars)) as llm:
-        reasons: list[str] = []
-        if explain:
-            llm.explain(reasons.append)
+    with Bars() as bars, closing(o.load(given, bars)) as llm, explained(llm, explain):
         sampling = o.sampling(llm, given)
         if sampling.seed is None:  # drawn here, so that an interrupted answer can be had again too
             sampling = replace(sampling, seed=drawn_seed())
@@ -72,6 +70,17 @@ def run(
             result = run_twice(llm, text, sampling, bars, raw=raw, system=system, shown=not as_json)
             raise typer.Exit(report(result, sampling, llm, as_json=as_json, must_match=must_match(rule, sampling)))
         _run(llm, text, sampling, Answer(bars, shown=not as_json), raw=raw, system=system)
+
+
+@contextmanager
+def explained(llm: LLM, wanted: bool) -> Iterator[None]:
+    """Says at the end, whatever it is, what every step did and why."""
+    reasons: list[str] = []
+    if wanted:
+        llm.explain(reasons.append)
+    try:
+        yield
+    finally:
         for reason in reasons:
             say(reason)
 

@@ -183,7 +183,7 @@ POLICIES: dict[str, PolicyInfo] = {
 
 def policy_named(spec: str) -> PolicyInfo:
     """The policy ``NAME`` or ``NAME:VALUE``. Raises ``OptionError`` for an unknown one, or a value it does not take."""
-    name, colon, text = spec.partition(":")
+    name, colon, text = spec.partition(":") if isinstance(spec, str) else (spec, "", "")
     if name not in POLICIES:
         raise OptionError(f"`policy` is {spec!r}: give one of {', '.join(POLICIES)}")
     info = POLICIES[name]
