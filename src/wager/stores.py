@@ -16,7 +16,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _MOST_ROWS = 2**31 - 1  # int32
 
 Progress = Callable[[str, int, int], None]
+_Info = TypeVar("_Info", "Source", "KeysInfo", "StoreInfo")
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +244,9 @@ def _mapped(folder: Path) -> Store:
             buckets=_map(folder, "buckets", (info.vocab_size + 1,)),
         )
     tokens, suffixes = (_map(folder, file, (n_rows,)) for file in ("tokens", "suffixes"))
-    return Store(info, tokens, suffixes, _map(folder, "starts", (info.vocab_size + 1,)), keys)
+    store = Store(info, tokens, suffixes, _map(folder, "starts", (info.vocab_size + 1,)), keys)
+    _check_bounds(folder, store)
+    return store
 
 
 def _map(folder: Path, file: str, shape: tuple[int, ...], kind: type[np.generic] = np.int32) -> npt.NDArray[Any]:
@@ -254,6 +257,26 @@ def _map(folder: Path, file: str, shape: tuple[int, ...], kind: type[np.generic]
     if array.shape != shape or array.dtype != kind:
         raise _damaged(folder, f"{file} are {array.dtype} {array.shape}, not {np.dtype(kind)} {shape}")
     return array
+
+
+def _check_bounds(folder: Path, store: Store) -> None:
+    """Raises ``OptionError`` where an array points outside another one. Nobody checks the order of the suffixes."""
+    info, n_rows = store.info, len(store.tokens)
+    ranges = [
+        ("tokens", store.tokens, SEPARATOR, info.vocab_size - 1),
+        ("last of tokens", store.tokens[-1:], SEPARATOR, SEPARATOR),
+        ("suffixes", store.suffixes, 0, n_rows - 1),
+    ]
+    rising = [("starts", store.starts, info.n_documents, n_rows)]
+    if store.keys is not None:
+        ranges.append(("places", store.keys.places, 0, n_rows - 2))  # a token follows each
+        rising.append(("buckets", store.keys.buckets, 0, len(store.keys.places)))
+    for file, array, low, high in ranges:
+        if len(array) and not low <= int(array.min()) <= int(array.max()) <= high:
+            raise _damaged(folder, f"{file} are not in {low} … {high}")
+    for file, array, first, last in rising:
+        if (array[0], array[-1]) != (first, last) or np.any(array[1:] < array[:-1]):
+            raise _damaged(folder, f"{file} do not rise from {first} to {last}")
 
 
 def check_vocabulary(store: Store, text: Text) -> None:
@@ -324,14 +347,25 @@ def remove(name: str, *, home: Path | None = None) -> None:
 def _info(folder: Path) -> StoreInfo:
     try:
         meta: dict[str, Any] = json.loads((folder / _META).read_text("utf-8"))
-        version, sources = meta["version"], tuple(Source(**source) for source in meta.pop("sources"))
+        version, sources = meta["version"], tuple(_typed(Source(**source)) for source in meta.pop("sources"))
         keys = meta.pop("dense", None)
-        dense = None if keys is None else KeysInfo(**keys)
-        info = StoreInfo(**meta, name=folder.name, sources=sources, dense=dense) if version == FORMAT else None
+        dense = None if keys is None else _typed(KeysInfo(**keys))
+        made = StoreInfo(**meta, name=folder.name, sources=sources, dense=dense) if version == FORMAT else None
+        info = None if made is None else _typed(made)
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise _damaged(folder, f"{_META}: {error}") from error
     if info is None:
         raise _damaged(folder, f"version {version}, this is {FORMAT}")
+    return info
+
+
+def _typed(info: _Info) -> _Info:
+    """``info``, whose strings are strings and whose counts are counts. Raises TypeError."""
+    for field in fields(info):
+        value = getattr(info, field.name)
+        is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+        if (field.type == "int" and not is_count) or (field.type == "str" and not isinstance(value, str)):
+            raise TypeError(f"{field.name} is {value!r}")
     return info
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ from store_tools import Documents, store_of, tokens_of
 from wager import stores
 from wager.corpus import Corpus
 from wager.drafters import make_drafter
+from wager.drafters.frozen import Frozen
 from wager.drafters.retrieval import Retrieval, longest_match
 from wager.drafters.retrieval import most_frequent as most_frequent_draft
 from wager.errors import OptionError, VocabularyError
@@ -205,6 +207,19 @@ def test_a_search_reads_few_places() -> None:
 
 def _target(folder: Path, n_valid_ids: int) -> SimpleNamespace:
     return SimpleNamespace(text=Text(folder), ir_dir=folder, n_valid_ids=n_valid_ids)
+
+
+def test_suffixes_out_of_order_lead_nowhere_outside_the_corpus() -> None:
+    """A damaged store may draft what it likes, within its corpus (400 of them, seed 0)."""
+    rng = np.random.default_rng(0)
+    for _ in range(400):
+        tokens = rng.integers(0, 3, (4, 6)).tolist()
+        store = store_of(tokens, V)
+        damaged = replace(store, suffixes=rng.integers(0, len(store.tokens), len(store.tokens)).astype(np.int32))
+        seq = Sequence(0, rng.integers(0, 3, 6).tolist(), 1, Sampling(), seed=0)
+        (draft,) = Retrieval(damaged, n_valid_ids=V).propose([seq], [Limits(8, 4, 2)])
+        assert len(draft) <= 8
+        assert all(len(follower) <= 3 for follower in Frozen(damaged, n_valid_ids=V)(tuple(seq.tokens[-1:])))
 
 
 def test_made_by_name_for_a_target(tiny_llama: Path) -> None:

@@ -247,6 +247,18 @@ def _set(key: str, value: object) -> Callable[[Path], None]:
     return change
 
 
+def _overwritten(file: str) -> Callable[[Path], None]:
+    """Right in shape and type, and all else is noise (seed 0)."""
+
+    def change(folder: Path) -> None:
+        path = folder / f"{file}.npy"
+        array = np.load(path)
+        noise = np.random.default_rng(0).bytes(array.nbytes)
+        np.save(path, np.frombuffer(noise, array.dtype).reshape(array.shape))
+
+    return change
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -265,6 +277,18 @@ def _set(key: str, value: object) -> Callable[[Path], None]:
         lambda f: (f / "suffixes.npy").write_bytes(b""),
         lambda f: (f / "suffixes.npy").write_bytes((f / "suffixes.npy").read_bytes()[:-4]),
         lambda f: np.save(f / "tokens.npy", CORPUS.tokens.astype(np.int64)),
+        _set("n_tokens", "x"),
+        _set("n_tokens", -1),
+        _set("n_documents", None),
+        _set("vocab_size", [3]),
+        _set("vocab_size", 1.5),
+        _set("tokenizer", 3),
+        _set("model", None),
+        _set("sources", [{"path": 3, "n_bytes": 12, "sha256": ""}]),
+        _set("dense", {"model_hash": 3, "n_keys": 7, "n_dims": 4, "n_hidden": 4}),
+        _set("dense", {"model_hash": "", "n_keys": "x", "n_dims": 4, "n_hidden": 4}),
+        *(_overwritten(file) for file in ("tokens", "suffixes", "starts")),
+        lambda f: np.save(f / "tokens.npy", np.full(len(CORPUS.tokens), 5, np.int32)),
     ],
 )
 def test_damaged_stores_are_refused_and_can_be_removed(text: Text, damage: Callable[[Path], object]) -> None:
@@ -287,6 +311,14 @@ def test_damaged_keys_are_refused(text: Text, file: str) -> None:
     with pytest.raises(OptionError, match=r"store `mine` cannot be read .*build it again"):
         stores.load("mine")
     assert stores.local_stores()[0].problem is not None
+
+
+@pytest.mark.parametrize("file", ["places", "buckets"])
+def test_keys_that_lead_nowhere_are_refused(text: Text, file: str) -> None:
+    build_dense(text)
+    _overwritten(file)(stores.stores_home() / "mine")
+    with pytest.raises(OptionError, match=rf"store `mine` cannot be read \({file} .*build it again"):
+        stores.load("mine")
 
 
 def test_a_removal_that_was_stopped_does_not_stop_the_next(text: Text) -> None:

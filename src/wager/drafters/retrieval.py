@@ -56,11 +56,12 @@ class Retrieval:
             return EMPTY
         recent = seq.tokens[-self._longest :]
         match, low, high = longest_match(self._store, recent, shortest=self._shortest)
-        if not match:
+        if low == high:
             return EMPTY
         places = low + np.arange(n := min(high - low, self._n_samples)) * (high - low) // n
-        follow = self._store.suffixes[places].astype(np.int64) + match
-        return most_frequent(self._store.tokens, follow, limit, self._n_valid_ids, support=match)
+        tokens = self._store.tokens
+        follow = np.minimum(self._store.suffixes[places].astype(np.int64) + match, len(tokens) - 1)  # of a damaged one
+        return most_frequent(tokens, follow, limit, self._n_valid_ids, support=match)
 
     def observe(
         self,
