@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from wager.calibrate import forward_seconds
-from wager.drafters.skip import RATIO, alternating, module_name
+from wager.drafters.skip import FORMAT, RATIO, alternating, module_name
 from wager.drafters.skip_search import METHODS, Modules, conf, cosine, free_modules, swift
 from wager.engine import Engine
 from wager.errors import OptionError
@@ -206,7 +206,7 @@ def tune(
 ) -> JSON:
     """Search on two thirds of ``texts``, compile the best set, and say what it does on the others.
 
-    What is returned may be saved (``drafters.skip.modules_of`` reads it). Raises OptionError for an unknown method and
+    What is returned may be saved (``drafters.skip.chosen`` reads it). Raises OptionError for an unknown method and
     for a model without modules to leave out.
     """
     if method not in METHODS:
@@ -231,6 +231,7 @@ def tune(
     costs, token_s = measure_rounds(target, draft, costs)
     found = score(Replay(target, held_out).accepted(best.modules), costs, best.modules, token_s=token_s)
     return {
+        "format": FORMAT,
         "skip": [module_name(module) for module in sorted(best.modules)],
         "n_modules": target.n_modules,
         "method": method,

@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from deep_tools import make_deep
+from wager.drafters.skip import FORMAT, saved_key
 from wager.home import wager_home
+from wager.machine import measurements_path, save_measurements
+from wager.models import catalog
 
 Wager = Callable[..., Any]
 
@@ -70,6 +73,40 @@ def test_untuned_says_so(wager: Wager, deep: Path, caplog: pytest.LogCaptureFixt
     assert not caplog.text
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"[]", "is damaged"),
+        (b"\xff\xfe", "cannot be read"),
+        (b'{"skip": "x"}', "is damaged"),
+        (b'{"format": %d, "skip": ["attn.99"]}' % FORMAT, "`attn.99` cannot be skipped"),
+    ],
+)
+def test_a_damaged_result_is_not_taken_for_none(wager: Wager, deep: Path, content: bytes, said: str) -> None:
+    path = measurements_path(saved_key(catalog.model_hash(deep)))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    result = wager("run", "the sea", "-m", str(deep), "-n", "4", "--drafter", "skip")
+    assert (result.code, result.out) == (2, "")
+    last = result.err.splitlines()[-1]
+    for part in ("error: ", str(path), said, f"have it measured again with `wager tune {deep.name} --drafter skip`"):
+        assert part in last, last
+
+
+def test_what_another_version_measured_is_not_believed(
+    wager: Wager, deep: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    key = saved_key(catalog.model_hash(deep))
+    save_measurements(key, {"skip": ["attn.2"], "cost_ratio": 0.29, "speed": 1.8})
+    args = ("run", "the sea", "-m", str(deep), "-n", "4", "-t", "0", "--drafter", "skip")
+    assert wager(*args).code == 0
+    assert "was measured by another version, so every other layer is left out" in caplog.text
+    caplog.clear()
+    save_measurements(key, {"format": FORMAT, "skip": ["attn.2"]})
+    assert wager(*args).code == 0
+    assert not caplog.text
+
+
 def test_ctrl_c_keeps_nothing(wager: Wager, deep: Path, prompts: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from wager import tune_skip
 
@@ -100,12 +137,12 @@ def test_mistakes_are_one_line(wager: Wager, deep: Path, tiny_llama: Path, promp
         ((*tune, "--drafter", "skip", "--prompts", "nothere"), "--prompts is `nothere`"),
         (("tune", str(tiny_llama), "--drafter", "skip", "--prompts", prompts), "this model has 2 layers"),
         ((*run, "skip:1.5"), "give a ratio in [0, 1)"),
-        ((*run, "skip:nothere"), "give a ratio, or a file that `wager tune` wrote"),
+        ((*run, "skip:nothere"), "give a ratio, or a file that `wager tune MODEL --drafter skip` wrote"),
         (
             (*run, f"skip:{tmp_path / 'set.json'}"),
-            "`attn.0` cannot be skipped: name attn.LAYER or mlp.LAYER",
+            f"`{tmp_path / 'set.json'}` holds no set of modules of this model (`attn.0` cannot be skipped: name attn.",
         ),
-        ((*run, f"skip:{tmp_path / 'other.json'}"), "the set of modules is damaged"),
+        ((*run, f"skip:{tmp_path / 'other.json'}"), f"`{tmp_path / 'other.json'}` is damaged, for it has no"),
         ((*run, "window:33"), "multiples of 32, as in window:32+256"),
         ((*run, "window:32+0"), "multiples of 32"),
         ((*run, "lookup+skip"), "'skip' runs a model"),

@@ -15,11 +15,13 @@ from typing import Any
 from wager.drafters.base import DrafterInfo
 from wager.drafters.scratch import ScratchDrafter
 from wager.errors import OptionError
-from wager.machine import load_measurements
+from wager.machine import measurements_path
 from wager.types import JSON
 
+FORMAT = 2  # of what tuning saves: raise it when what is measured changes, the clock of costs included
 RATIO = 0.45  # of the modules, where nobody says which: SWIFT's
 _KINDS = ("attn", "mlp")
+_OF_A_FILE = "for `drafter` skip:… give a ratio, or a file that `wager tune MODEL --drafter skip` wrote"
 
 
 def module_name(module: int) -> str:
@@ -46,16 +48,16 @@ def alternating(n_modules: int, ratio: float) -> list[int]:
 
 
 def saved_key(model_hash: str) -> str:
-    """Where the set found for a model is kept (``machine.load_measurements``)."""
+    """Where the set found for a model is kept (``machine.save_measurements``)."""
     return f"skip-{model_hash[:12]}-{version('openvino').split('-')[0]}"
 
 
-def modules_of(found: JSON, n_modules: int) -> list[int]:
-    """The set in what ``wager tune`` saved. Raises OptionError where it is damaged, or of another model."""
-    names = found.get("skip")
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise OptionError('the set of modules is damaged: give {"skip": ["attn.3", …]}, as `wager tune` writes it')
-    return sorted({module_number(name, n_modules) for name in names})
+def modules_of(path: Path, found: JSON, n_modules: int, remedy: str) -> list[int]:
+    """The set in what ``_read`` found at ``path``. Raises OptionError where it is of another model."""
+    try:
+        return sorted({module_number(name, n_modules) for name in found["skip"]})
+    except OptionError as error:
+        raise OptionError(f"`{path}` holds no set of modules of this model ({error}): {remedy}") from error
 
 
 def chosen(argument: str, target: Any) -> list[int]:
@@ -64,24 +66,27 @@ def chosen(argument: str, target: Any) -> list[int]:
     if argument and (ratio := _as_ratio(argument)) is not None:
         return alternating(n_modules, ratio)
     if argument:
-        return modules_of(_read(Path(argument)), n_modules)
+        path = Path(argument)
+        return modules_of(path, _read(path, _OF_A_FILE), n_modules, _OF_A_FILE)
     from wager.models import catalog
 
-    found = load_measurements(saved_key(catalog.model_hash(target.ir_dir)))
-    if found is not None:
-        return modules_of(found, n_modules)
-    logging.getLogger("wager").warning(
-        "skip: nothing was tuned for this model, so every other layer is left out; `wager tune %s --drafter skip` "
-        "finds a better set",
-        target.ir_dir.name,
-    )
+    tune = f"`wager tune {target.ir_dir.name} --drafter skip`"
+    path = measurements_path(saved_key(catalog.model_hash(target.ir_dir)))
+    why = "nothing was tuned for this model"
+    if path.is_file():
+        remedy = f"have it measured again with {tune}"
+        found = _read(path, remedy)
+        if found.get("format") == FORMAT:
+            return modules_of(path, found, n_modules, remedy)
+        why = "what was tuned for this model was measured by another version"
+    logging.getLogger("wager").warning("skip: %s, so every other layer is left out; %s finds a better set", why, tune)
     return alternating(n_modules, RATIO)
 
 
 def check(argument: str) -> None:
     """Raises OptionError for what is neither a ratio nor a file."""
     if argument and _as_ratio(argument) is None:
-        _read(Path(argument))
+        _read(Path(argument), _OF_A_FILE)
 
 
 def _as_ratio(argument: str) -> float | None:
@@ -94,14 +99,16 @@ def _as_ratio(argument: str) -> float | None:
     return ratio
 
 
-def _read(path: Path) -> JSON:
+def _read(path: Path, remedy: str) -> JSON:
+    """What `wager tune` saved: ``skip`` in it is a list of names. Raises OptionError where it is damaged."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise OptionError(
-            f"`drafter` is {f'skip:{path}'!r}: give a ratio, or a file that `wager tune` wrote ({error})"
-        ) from error
-    return found if isinstance(found, dict) else {}
+        raise OptionError(f"`{path}` cannot be read ({error}): {remedy}") from error
+    names = found.get("skip") if isinstance(found, dict) else None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise OptionError(f'`{path}` is damaged, for it has no {{"skip": ["attn.3", …]}}: {remedy}')
+    return dict(found)
 
 
 def make(argument: str, target: Any) -> ScratchDrafter:
