@@ -9,7 +9,7 @@ import pytest
 
 from drafter_tools import ask
 from wager.bench.methods import parse_method
-from wager.drafters import DRAFTERS, DrafterInfo, check_spec, drafter_named, make_drafter
+from wager.drafters import DRAFTERS, DrafterInfo, check_spec, drafter_named, make_drafter, together
 from wager.drafters.lookup import Lookup
 from wager.drafting import Tree, check_drafting
 from wager.errors import OptionError
@@ -80,7 +80,7 @@ def test_a_broken_one_says_where_it_was_looked_for(name: str) -> None:
 
 
 def test_without_the_package_its_names_are_unknown() -> None:
-    with pytest.raises(OptionError, match="give one of lookup"):
+    with pytest.raises(OptionError, match="give one of none, auto, lookup"):
         check_spec("theirs")
 
 
@@ -105,3 +105,33 @@ def test_no_part_of_a_drafter_may_be_missing(part: str) -> None:
     del parts[part]
     with pytest.raises(OptionError, match=f"it has no {part}:"):
         check_spec(SimpleNamespace(**parts))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("blend+lookup", "'blend' weighs its evidence by itself, give it alone"),
+        ("lookup+blend", "'blend' weighs its evidence by itself, give it alone"),
+        ("auto+lookup", "auto is blend, which weighs its evidence by itself, give it alone"),
+        ("suffix+suffix:local", "'suffix' is in it twice"),
+        ("cacheback:1,3+lookup+cacheback", "'cacheback' is in it twice"),
+        ("blend:x", "blend takes no argument"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_before_a_target_is_there(spec: str, said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        check_spec(spec)
+
+
+def test_two_corpora_are_two_drafters() -> None:
+    together.check("retrieval:a+retrieval:b")
+    with pytest.raises(OptionError, match="'retrieval:a' is in it twice"):
+        together.check("retrieval:a+lookup+retrieval:a")
+
+
+def test_an_unknown_name_is_answered_with_all_there_are() -> None:
+    with pytest.raises(OptionError, match="`drafter` is 'x': give one of none, auto, ") as error:
+        check_spec("x")
+    for name in DRAFTERS:
+        argument = drafter_named(name).argument
+        assert f" {name}:{argument}," in str(error.value) if argument else f" {name}," in str(error.value)

@@ -44,8 +44,9 @@ class DrafterInfo:
     ``make(argument, target)``: what stands after the colon ("": nothing), and the target model that it will draft for
     (``llm.DraftTarget``). ``family``: it drafts from text and what the target said, with the target's own weights, or
     with another model. ``argument``: how one that it cannot do without is shown. ``trees``: it drafts branches where
-    they are allowed, else one path. ``needs_target``: ``make`` uses the target; where it does not, a wrong argument is
-    refused before a model is loaded. Where it does, ``check`` raises what is known of an argument without it.
+    they are allowed, else one path. ``alone``: it is no part of ``a+b``. ``needs_target``: ``make`` cannot do without
+    it; where it can, a wrong argument is refused before a model is loaded. Where it cannot, ``check`` raises what is
+    known of an argument without it.
     """
 
     make: Callable[[str, Any], Drafter]
@@ -57,6 +58,7 @@ class DrafterInfo:
     costs: str = ""
     source: str = ""
     trees: bool = True
+    alone: bool = False
     needs_target: bool = True
     check: Callable[[str], object] | None = None
 
@@ -141,9 +143,12 @@ def _parts(spec: str) -> list[str]:
 
 
 def _unknown(spec: str) -> str:
+    parts = spec.split("+")
+    if len(parts) > 1 and "auto" in parts:
+        return f"`drafter` is {spec!r}: auto is blend, which weighs its evidence by itself, give it alone"
+    shown = [f"{name}:{argument}" if (argument := drafter_named(name).argument) else name for name in DRAFTERS]
     return (
-        f"`drafter` is {spec!r}: give one of {', '.join(DRAFTERS)} (with what they need: model:PATH, copy:int4, "
-        "retrieval:STORE), or several as in lookup+recycling"
+        f"`drafter` is {spec!r}: give one of {', '.join(['none', 'auto', *shown])}, or several as in lookup+recycling"
     )
 
 

@@ -248,17 +248,25 @@ def _chain(guesses: ListLike[_Guess], kind: DraftKind, support: int) -> Draft:
 
 
 def make(argument: str, target: Any) -> Blend:
-    """For the registry. Reads what the target says after single tokens, or asks it (a few seconds, once)."""
+    """For the registry. Reads what the target says after single tokens, or asks it (a few seconds, once).
+
+    Without a ``target`` there is no prior, and drafts are drawn as for the walk.
+    """
     refuse_argument("blend", argument)
     source = Suffix(shared=FinishedTexts())
+    if target is None:
+        return Blend(source)
     return Blend(source, coupled=target.drawing.kind == "coupled", prior=load_prior(target))
 
 
 DRAFTER = DrafterInfo(
     make=make,
     drafts="what repeated text and the target's own words so far make likeliest, raced on its noise where it samples",
-    remembers="a table, in memory; what the target says after single tokens, on disk (below `WAGER_HOME`, per model)",
+    remembers="answers given and a table, in memory; what the target says after single tokens, on disk (below "
+    "`WAGER_HOME`, per model)",
     costs="0.3 ms",
-    source="look-up and Token Recycling, 2408.08696, weighed by how often they come true",
+    source="SuffixDecoding 2411.04975 and Token Recycling 2408.08696, weighed by how often they come true",
     trees=False,
+    alone=True,
+    needs_target=False,
 )

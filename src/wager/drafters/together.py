@@ -106,19 +106,20 @@ def _level(support: int) -> int:
 def make(spec: str, target: Any) -> Together:
     """For the registry: the parts between the plus signs."""
     check(spec)
-    parts = [make_drafter(name, target) for name in spec.split("+")]
-    other = next((part.name for part in parts if part.kind != "deterministic"), None)
-    if other is not None:
-        raise OptionError(f"`drafter` is {spec!r}: {other!r} weighs its evidence by itself, give it alone")
-    return Together(parts)
+    return Together([make_drafter(part, target) for part in spec.split("+")])
 
 
 def check(spec: str) -> None:
-    """Raises ``OptionError`` for a part that is there twice, or that has its own costs."""
-    names = spec.split("+")
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise OptionError(f"`drafter` is {spec!r}: {twice!r} is in it twice, once is enough")
-    costly = next((name for name in names if drafter_named(name.partition(":")[0]).family != "text"), None)
-    if costly is not None:
-        raise OptionError(f"`drafter` is {spec!r}: {costly!r} runs a model, only drafters from text go together")
+    """Raises ``OptionError`` for a part that is there twice, that has its own costs, or that is given alone."""
+    known = set()
+    for part in spec.split("+"):
+        name = part.partition(":")[0]
+        info = drafter_named(name)
+        if info.family != "text":
+            raise OptionError(f"`drafter` is {spec!r}: {part!r} runs a model, only drafters from text go together")
+        if info.alone:
+            raise OptionError(f"`drafter` is {spec!r}: {part!r} weighs its evidence by itself, give it alone")
+        drafts_from = part if info.argument else name  # two stores are two drafters
+        if drafts_from in known:
+            raise OptionError(f"`drafter` is {spec!r}: {drafts_from!r} is in it twice, once is enough")
+        known.add(drafts_from)
