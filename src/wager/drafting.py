@@ -31,13 +31,13 @@ def check_drafting(drafter: str | Drafter, num_draft_tokens: int | None, tree: T
         check_drafts_trees(drafter, "tree_width", str(tree.width))
 
 
-def check_drafts_trees(drafter: str, option: str, value: str) -> None:
-    """Raises ``OptionError`` where an option asks for a tree of a drafter that has none."""
+def check_drafts_trees(drafter: str, option: str, value: str, *, remedy: str = "") -> None:
+    """Raises ``OptionError`` where an option asks for a tree of a drafter without. ``remedy``: what else helps."""
     name = drafter.partition(":")[0]
     if name in ("none", "auto") or (is_drafter(name) and not drafter_named(name).trees):
         raise OptionError(
-            f"`{option}` is {value} but `drafter` is {drafter!r}, which drafts single paths: name another one, as in "
-            "model:PATH"
+            f"`{option}` is {value} but `drafter` is {drafter!r}, which drafts single paths: {remedy}name another "
+            "one, as in model:PATH"
         )
 
 
@@ -77,10 +77,15 @@ def planned(
         raise OptionError(
             f"`tree_width` is {tree.width} but `policy` is {policy!r}, which takes no form of a tree: give one of them"
         )
-    check_width(rule, info.width)
+    most = rule.max_children or info.width if rule.trees else 1
+    if info.width > most:
+        raise OptionError(
+            f"`policy` is {policy!r}, which drafts up to {info.width} branches, but `rule` {rule.name!r} takes {most}: "
+            f"give {info.name}:{most} or another rule"
+        )
     if isinstance(drafter, str):
-        if info.draws_tree:
-            check_drafts_trees(drafter, "policy", policy)
+        if info.width > 1:
+            check_drafts_trees(drafter, "policy", repr(policy), remedy=f"give {info.name}:1, or ")
         runs_model = is_drafter(name := drafter.partition(":")[0]) and drafter_named(name).family != "text"
         if info.needs_model and not runs_model:
             raise OptionError(_no_model(info, drafter))
@@ -108,8 +113,8 @@ def _check_kind(info: PolicyInfo, kind: DraftKind, tree: Tree) -> None:
         return
     if info.cuts:
         raise OptionError(
-            f"`policy` is {info.spelled!r}, which drops tokens by what they are, and the rule relies on the chance in "
-            f"{kind} drafts: use rule walk or top-k, or another policy"
+            f"`policy` is {info.spelled!r}, which drops tokens by what they are, and these drafts are drawn by chance "
+            f"({kind}): use rule walk or top-k, or another policy"
         )
     if info.stops and tree.width > 1:
         raise OptionError(

@@ -107,6 +107,18 @@ def test_what_another_version_measured_is_not_believed(
     assert not caplog.text
 
 
+def test_a_policy_that_may_branch_can_be_held_to_one_path(wager: Wager, deep: Path) -> None:
+    run = ("run", "the sea", "-m", str(deep), "-n", "24", "-t", "0", "--drafter", "window", "--policy")
+    refused = wager(*run, "delayed")
+    assert refused.code == 2
+    assert "`policy` is 'delayed' but `drafter` is 'window', which drafts single paths: give delayed:1" in refused.err
+    result = wager(*run, "delayed:1", "--compare", "--json")
+    assert result.code == 0, result.err
+    found = json.loads(result.out)
+    assert found["identical"]
+    assert found["speculative"]["stats"]["n_drafted"] > 0
+
+
 def test_ctrl_c_keeps_nothing(wager: Wager, deep: Path, prompts: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from wager import tune_skip
 

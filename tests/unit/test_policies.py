@@ -57,11 +57,11 @@ def test_tokens_a_path_are_what_is_asked_for(name: str) -> None:
         ("nonsense", "give one of cost, fixed"),
         ("", "give one of"),
         ("cost:3", "takes no value"),
-        ("fixed:-1", r"in \[0, inf\]"),
+        ("fixed:-1", "draft tokens, a whole number of at least 0$"),
         ("fixed:1.5", "a whole number"),
         ("fixed:inf", "draft tokens"),
         ("fixed:", "draft tokens"),
-        ("heuristic:0", r"in \[1, inf\]"),
+        ("heuristic:0", "of at least 1$"),
         ("threshold:1.5", "the first threshold"),
         ("adaedl:nan", "accepted"),
         ("heterospec:x", "draft tokens"),
@@ -83,17 +83,19 @@ def test_specs_that_make_no_sense_are_refused(spec: str, match: str) -> None:
         ("delayed", "model:x", 4, Tree(), "walk", "`num_draft_tokens` is 4"),
         ("cost", "suffix", None, Tree(2), "walk", "takes no form of a tree"),
         ("delayed", "model:x", None, Tree(2), "walk", "takes no form of a tree"),
-        ("delayed", "model:x", None, Tree(), "block", "single path"),
+        ("delayed", "model:x", None, Tree(), "block", "`policy` is 'delayed', .* give delayed:1 or another rule"),
+        ("delayed:3", "model:x", None, Tree(), "standard", "up to 3 branches, but `rule` 'standard' takes 1"),
         ("delayed:9", "model:x", None, Tree(), "walk", r"in \[1, 8\]"),
         ("cost", "none", None, Tree(), "walk", "'none'"),
         ("threshold", "lookup", None, Tree(), "walk", "tells none"),
         ("adaedl", "lookup+suffix", None, Tree(), "walk", "tells none"),
         ("heterospec", "auto", None, Tree(), "walk", "tells none"),
         ("delayed", "recycling", None, Tree(), "walk", "tells none"),
-        ("delayed", "skip", None, Tree(), "walk", "`policy` is delayed but .* drafts single paths"),
+        ("delayed", "skip", None, Tree(), "walk", "`policy` is 'delayed' but .* single paths: give delayed:1"),
         ("threshold", "model:x", None, Tree(2), "spectr", "one path alone"),
         ("adaedl", "copy:int4", None, Tree(2), "rrsw", "one path alone"),
-        ("heterospec", "model:x", None, Tree(), "block", "relies on the chance"),
+        ("heterospec", "model:x", None, Tree(), "nss", r"drawn by chance \(without_replacement\)"),
+        ("heterospec", "model:x", None, Tree(), "block", "drawn by chance"),
     ],
 )
 def test_contradictions_are_refused_before_anything_is_loaded(policy, drafter, n, tree, rule, match) -> None:
@@ -108,6 +110,8 @@ def test_what_is_planned() -> None:
     assert planned("threshold", "model:x", 7, Tree(2), WALK).name == "threshold"
     assert planned("threshold:0.2", "copy:int4", None, Tree(), rule_named("block")).spelled == "threshold:0.2"
     assert planned("delayed", "model:x", None, Tree(), rule_named("spectr")).width == 4
+    assert planned("delayed:1", "model:x", None, Tree(), rule_named("standard")).width == 1
+    assert planned("delayed:1", "window", None, Tree(), WALK).spelled == "delayed:1"
 
 
 def test_drafters_are_looked_at_too() -> None:
@@ -115,7 +119,7 @@ def test_drafters_are_looked_at_too() -> None:
         check_policy_takes(POLICIES["adaedl"], Lookup(), Tree())
     with pytest.raises(OptionError, match="one path alone"):
         check_policy_takes(POLICIES["threshold"], drafter(drawing=Drawing("iid")), Tree(2))
-    with pytest.raises(OptionError, match="relies on the chance"):
+    with pytest.raises(OptionError, match="drawn by chance"):
         check_policy_takes(POLICIES["heterospec"], drafter(drawing=Drawing("iid")), Tree())
     check_policy_takes(POLICIES["threshold"], drafter(drawing=Drawing("iid")), Tree())
     check_policy_takes(POLICIES["heterospec"], drafter(), Tree(3))

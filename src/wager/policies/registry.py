@@ -200,5 +200,6 @@ def policy_named(spec: str) -> PolicyInfo:
         value = math.nan
     if not knob.low <= value <= knob.high or (knob.whole and value % 1) or math.isinf(value):
         number = "a whole number" if knob.whole else "a number"
-        raise OptionError(f"`policy` is {spec!r}: give {knob.what}, {number} in [{knob.low:g}, {knob.high:g}]")
+        bounds = f"of at least {knob.low:g}" if math.isinf(knob.high) else f"in [{knob.low:g}, {knob.high:g}]"
+        raise OptionError(f"`policy` is {spec!r}: give {knob.what}, {number} {bounds}")
     return replace(info, value=value)
