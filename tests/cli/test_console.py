@@ -13,8 +13,30 @@ from typing import Any
 
 import pytest
 
+from wager.cli import COMMANDS, main
 from wager.cli.console import Bars, read_prompt
 from wager.errors import PromptError
+from wager.policies import POLICIES
+
+
+def shown(capsys: pytest.CaptureFixture[str], *args: str) -> str:
+    with pytest.raises(SystemExit):
+        main(args)
+    return capsys.readouterr().out
+
+
+def test_help_says_of_every_command_a_whole_sentence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = shown(capsys, "--help").split("Commands:")[1].strip().splitlines()
+    assert [line.split()[0] for line in lines] == list(COMMANDS)
+    assert all(line.endswith(".") and not line.endswith("...") for line in lines), lines
+
+
+def test_help_names_every_policy(capsys: pytest.CaptureFixture[str]) -> None:
+    said = shown(capsys, "run", "--help").partition("--policy")[2].partition("(docs/policies.md)")[0]
+    assert set(POLICIES) <= set(said.replace(",", " ").split())
 
 
 def test_progress_without_a_terminal_is_two_lines(capsys: pytest.CaptureFixture[str]) -> None:

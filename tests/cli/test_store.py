@@ -27,7 +27,12 @@ def test_built_listed_and_removed(wager: Wager, tiny_llama: Path, files: list[st
     built = wager("store", "build", "mine", "-m", str(tiny_llama), *files)
     assert (built.code, built.out) == (0, f"{stores.stores_home() / 'mine'}\n")
     store = stores.load("mine")
-    for part in ("tokenising …", "in 2 documents", f"{store.info.n_tokens} tokens", "--drafter retrieval:mine"):
+    for part in (
+        "tokenising …",
+        "in 2 documents",
+        f"{store.info.n_tokens} tokens",
+        "--drafter retrieval:mine or cacheback:mine",
+    ):
         assert part in built.err
     shown = wager("store", "list").out
     for part in (str(stores.stores_home()), "mine", f"{store.info.n_tokens} tokens, 2 documents", str(tiny_llama)):
@@ -64,7 +69,7 @@ def test_text_is_identical_and_drafts_from_the_store_are_accepted(
 def test_a_dense_store_is_read_by_the_model(wager: Wager, tiny_llama: Path, files: list[str]) -> None:
     built = wager("store", "build", "mine", "--dense", "--threads", "2", "-m", str(tiny_llama), *files)
     assert (built.code, built.out) == (0, f"{stores.stores_home() / 'mine'}\n"), built.err
-    for part in ("reading with the model …", "--drafter dense:mine, retrieval:mine"):
+    for part in ("reading with the model …", "--drafter dense:mine, retrieval:mine or cacheback:mine"):
         assert part in built.err
     assert "tiny-llama, dense\n" in wager("store", "list").out
     (described,) = json.loads(wager("store", "list", "--json").out)["stores"]
@@ -102,7 +107,13 @@ def test_wrong_stores_are_refused_before_a_model_is_loaded(wager: Wager, tiny_ll
 
 def test_a_damaged_store_is_listed_as_one(wager: Wager, tiny_llama: Path, files: list[str]) -> None:
     assert wager("store", "build", "mine", "-m", str(tiny_llama), *files).code == 0
-    (stores.stores_home() / "mine" / "meta.json").unlink()
+    meta = stores.stores_home() / "mine" / "meta.json"
+    meta.write_text(json.dumps(json.loads(meta.read_text("utf-8")) | {"n_tokens": "x"}), "utf-8")
+    assert "cannot be read (meta.json: n_tokens is 'x')" in wager("store", "list").out
+    refused = wager("run", "x", "-m", str(tiny_llama), "--drafter", "retrieval:mine")
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err.splitlines()[-1].startswith("error: store `mine` cannot be read (meta.json: n_tokens is 'x')")
+    meta.unlink()
     assert "cannot be read (meta.json" in wager("store", "list").out
     (described,) = json.loads(wager("store", "list", "--json").out)["stores"]
     assert described["info"] is None

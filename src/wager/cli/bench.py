@@ -48,7 +48,10 @@ def bench(
     ),
     as_json: AsJson = False,
 ) -> None:
-    """Measure methods against plain decoding and peers, prompt by prompt; exit code 1 if texts differ."""
+    """Measure methods against plain decoding and peers.
+
+    Prompt by prompt, in turns; exit code 1 if texts differ.
+    """
     if context.invoked_subcommand is not None:
         return
     from wager.bench.setup import Options, opened

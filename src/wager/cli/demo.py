@@ -31,7 +31,7 @@ def demo(
     max_tokens: Annotated[int, typer.Option("--max-tokens", "-n", help="Longest answer in tokens.")] = 160,
     as_json: o.AsJson = False,
 ) -> None:
-    """Answer a built-in prompt twice, plain and speculative, and compare."""
+    """Answer a built-in prompt plain and speculative, and compare."""
     given = locals()
     with Bars() as bars, closing(o.load(given, bars)) as llm:
         sampling = llm.sampling(temperature=0.0, max_tokens=max_tokens)

@@ -17,7 +17,10 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 @app.command()
 def doctor(as_json: o.AsJson = False) -> None:
-    """Show the machine, the versions, and what is missing (exit code 1 if anything is)."""
+    """Show the machine, the versions, and what is missing.
+
+    Exit code 1 if anything is.
+    """
     from wager.doctor import examine
 
     found = examine()

@@ -36,11 +36,12 @@ Profile = Annotated[
 NumDraftTokens = Annotated[
     int | None, _option("--num-draft-tokens", help="Draft so many, or start from there (--policy).")
 ]
-Policy = Annotated[str | None, _option("--policy", help="How much to draft: docs/policies.md; default: what pays.")]
+_POLICIES = "cost (default), fixed, heuristic, heuristic_transient, threshold, adaedl, heterospec or delayed"
+Policy = Annotated[str | None, _option("--policy", help=f"How much to draft: {_POLICIES} (docs/policies.md).")]
 Rule = Annotated[
     str, _option("--rule", help="How drafts are verified: docs/rules.md has the names.", show_default=True)
 ]
-TreeWidth = Annotated[int, _option("--tree-width", help="Branches of a model's draft.", show_default=True)]
+TreeWidth = Annotated[int, _option("--tree-width", help="Branches of a draft.", show_default=True)]
 RequireIdentical = Annotated[
     bool, _option("--require-identical", help="Refuse to run where bit-identity cannot be promised.")
 ]

@@ -13,7 +13,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 @app.command()
 def pull(model: Annotated[str, typer.Argument(help="Catalog name, OWNER/NAME on the hub, or a .gguf file.")]) -> None:
-    """Fetch a model, check it, and import it if it is GGUF; prints its folder."""
+    """Fetch a model, check and import it; prints its folder."""
     from wager.models import catalog
 
     with Bars() as bars:

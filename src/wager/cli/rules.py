@@ -40,7 +40,10 @@ def rules(
     ),
     as_json: Annotated[bool, typer.Option("--json", help="The summary as one JSON object.")] = False,
 ) -> None:
-    """Compare verification rules on real prompts; exit code 1 if a text differs that must not."""
+    """Compare verification rules on real prompts.
+
+    Exit code 1 if a text differs that must not.
+    """
     from wager.bench.rules_setup import Options, opened
 
     options = Options(

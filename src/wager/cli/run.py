@@ -57,7 +57,7 @@ def run(
     threads: o.Threads = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Answer one prompt: text on stdout as it comes, a summary on stderr."""
+    """Answer one prompt: text on stdout, a summary on stderr."""
     given = locals()
     if logprobs is not None and not as_json:
         raise OptionError(f"--logprobs `{logprobs}` has no place in plain text: add --json")

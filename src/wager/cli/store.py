@@ -23,7 +23,10 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="What the store is cal
 
 @app.callback()
 def store() -> None:
-    """Build, list and remove stores: texts that `--drafter retrieval:NAME` and its like draft from."""
+    """Build, list and remove stores: texts to draft from.
+
+    The drafters retrieval:NAME, cacheback:NAME and dense:NAME do.
+    """
 
 
 @app.command()
@@ -64,8 +67,7 @@ def build(
             force=force,
             progress=bars,
         )
-    drafters = "dense:NAME, retrieval:NAME" if dense else "retrieval:NAME"
-    drafters = drafters.replace("NAME", name)
+    drafters = f"{f'dense:{name}, ' if dense else ''}retrieval:{name} or cacheback:{name}"
     say(f"{info.n_tokens} tokens in {info.n_documents} documents: draft from them with --drafter {drafters}")
     print(stores.stores_home() / name)
 

@@ -30,7 +30,10 @@ def tune(
     threads: o.Threads = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Find out which attentions and MLPs `--drafter skip` leaves out of this model, and keep it for the next run."""
+    """Find what `--drafter skip` leaves out of a model, and keep it.
+
+    A set of attentions and MLPs: the one with which drafting is fastest here, of those tried within the budget.
+    """
     if drafter != "skip":
         given = "not given" if drafter is None else f"`{drafter}`"
         raise OptionError(f"--drafter is {given}: give --drafter skip, nothing else can be tuned yet")
