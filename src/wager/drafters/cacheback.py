@@ -102,9 +102,7 @@ class Cacheback:
         self._n_follower = n_follower
         self._frozen = frozen
         self._n_followers = n_followers
-        self._fed: dict[
-            int, tuple[int, Tokens]
-        ] = {}  # tokens of a sequence that are in the table, and the last of them
+        self._fed: dict[int, tuple[int, Tokens]] = {}  # sequence -> its tokens in the table, and the last of them
 
     def propose(self, seqs: ListLike[Sequence], limits: ListLike[Limits]) -> list[Draft]:
         for seq in seqs:
