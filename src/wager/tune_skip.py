@@ -224,10 +224,7 @@ def tune(
     replay = Replay(target, [text for i, text in enumerate(texts) if i % 3 < 2])
     best, n_tried = search(replay, costs, method=method, budget_s=budget_s, seed=seed, progress=progress)
     matchness = replay.matchness(best.modules)
-    before = resident_bytes()
-    draft = target.variant(partial(skipping.skip, modules=best.modules))
-    forward_seconds(draft, 1, _CONTEXT)
-    memory = resident_bytes() - before
+    draft, memory = _compiled(target, best.modules)
     costs, token_s = measure_rounds(target, draft, costs)
     found = score(Replay(target, held_out).accepted(best.modules), costs, best.modules, token_s=token_s)
     return {
@@ -245,6 +242,14 @@ def tune(
         "cost_ratio": token_s / costs.target_s[0],
         "memory_bytes": memory,
     }
+
+
+def _compiled(target: OpenVINOModel, modules: Modules) -> tuple[OpenVINOModel, int]:
+    """The target without ``modules``, and the bytes that it takes."""
+    before = resident_bytes()
+    draft = target.variant(partial(skipping.skip, modules=modules))
+    forward_seconds(draft, 1, _CONTEXT)
+    return draft, resident_bytes() - before
 
 
 def resident_bytes() -> int:
