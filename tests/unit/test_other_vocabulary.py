@@ -280,7 +280,7 @@ def test_ids_without_logits_are_not_drafted() -> None:
 # -- names ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["uag", "tli"])
+@pytest.mark.parametrize("name", ["uag", "tli", "model", "gsd"])
 def test_a_model_must_be_named(name: str) -> None:
     with pytest.raises(OptionError, match=f"`drafter` is '{name}': name the draft model, {name}:PATH"):
         check_spec(name)

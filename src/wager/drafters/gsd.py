@@ -12,6 +12,7 @@ import math
 from collections import deque
 from collections.abc import Sequence as ListLike
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from wager.drafters.branches import State
 from wager.drafters.drawing import Drawing
 from wager.drafters.growing import Growing
 from wager.drafters.model import ModelDrafter, opened, same_vocabulary
+from wager.drafters.vocabularies import check_path
 from wager.types import Draft, DraftKind, Limits, Model, Sequence
 
 REPEAT = 1  # tokens before the last one that have to agree too
@@ -152,4 +154,5 @@ DRAFTER = DrafterInfo(
     needs="that model",
     costs="a forward of it per token, linked branches none",
     source="GSD, Gong et al. 2407.16207",
+    check=partial(check_path, "gsd"),
 )

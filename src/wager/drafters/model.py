@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as ListLike
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,8 @@ from wager.drafters.drawing import (
     topped_up,
     trunk_of,
 )
-from wager.errors import OptionError, VocabularyError
+from wager.drafters.vocabularies import check_path, folder_of
+from wager.errors import VocabularyError
 from wager.pack import Feed, Slots, extra_rows, n_pad_blocks, n_read, pack
 from wager.sampling import Noise, Scores, arrivals, scores
 from wager.types import EMPTY, F32, Draft, DraftKind, Law, Limits, Model, Sampling, Seen, Sequence, Verdict
@@ -321,12 +323,9 @@ def make(argument: str, target: Any) -> ModelDrafter:
 
 def same_vocabulary(name: str, argument: str, target: Any) -> Path:
     """The folder of the model ``argument``, for drafter ``name``. Raises VocabularyError where tokens differ."""
-    from wager.models import catalog
     from wager.text import Text, compare_vocabularies
 
-    if not argument:
-        raise OptionError(f"`drafter` is {name!r}: name the draft model, {name}:PATH")
-    ir_dir = catalog.resolve(argument, progress=target.progress)
+    ir_dir = folder_of(name, argument, target)
     try:
         compare_vocabularies(target.text, Text(ir_dir))
     except VocabularyError as error:
@@ -362,4 +361,5 @@ DRAFTER = DrafterInfo(
     needs="that model",
     costs="a forward of it per token",
     source="Leviathan et al. 2211.17192; coupled draws, Daliri et al. 2408.07978",
+    check=partial(check_path, "model"),
 )

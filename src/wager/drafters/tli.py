@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as ListLike
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,7 @@ from wager.drafters.base import DrafterInfo
 from wager.drafters.branches import State
 from wager.drafters.drawing import Drawing
 from wager.drafters.model import ModelDrafter, opened
-from wager.drafters.vocabularies import Common, Heard, Speller, common
-from wager.errors import OptionError
+from wager.drafters.vocabularies import Common, Heard, Speller, check_path, common, folder_of
 from wager.sampling import Scores, is_plain
 from wager.text import Text
 from wager.types import F32, I64, Batch, Draft, Forward, Limits, Model, RowsRule, Sampling, Sequence
@@ -194,10 +194,7 @@ class TokenLevel(ModelDrafter):
 
 def make(argument: str, target: Any) -> TokenLevel:
     """For the registry: load the model at ``argument``, whatever its vocabulary."""
-    from wager.models import catalog
-
-    check(argument)
-    ir_dir = catalog.resolve(argument, progress=target.progress)
+    ir_dir = folder_of("tli", argument, target)
     return TokenLevel(
         opened(ir_dir, target),
         own=Text(ir_dir),
@@ -208,11 +205,6 @@ def make(argument: str, target: Any) -> TokenLevel:
     )
 
 
-def check(argument: str) -> None:
-    if not argument:
-        raise OptionError("`drafter` is 'tli': name the draft model, tli:PATH")
-
-
 DRAFTER = DrafterInfo(
     make=make,
     family="model",
@@ -221,5 +213,5 @@ DRAFTER = DrafterInfo(
     needs="that model",
     costs="a forward of it per token",
     source="TLI, Timor et al. 2502.05202",
-    check=check,
+    check=partial(check_path, "tli"),
 )

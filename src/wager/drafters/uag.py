@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence as ListLike
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from wager.drafters.base import DrafterInfo
 from wager.drafters.growing import Growing
 from wager.drafters.model import ModelDrafter, opened
-from wager.drafters.vocabularies import Heard, Reading, Speller, complete
-from wager.errors import OptionError
+from wager.drafters.vocabularies import Heard, Reading, Speller, check_path, complete, folder_of
 from wager.pack import paths
 from wager.text import Text
 from wager.types import EMPTY, Draft, DraftKind, Limits, Sampling, Seen, Sequence, Verdict
@@ -114,21 +114,13 @@ class StringLevel:
 
 def make(argument: str, target: Any) -> StringLevel:
     """For the registry: load the model at ``argument``, whatever its vocabulary."""
-    from wager.models import catalog
-
-    check(argument)
-    ir_dir = catalog.resolve(argument, progress=target.progress)
+    ir_dir = folder_of("uag", argument, target)
     own, model = Text(ir_dir), opened(ir_dir, target)
     drawing = replace(target.drawing, kind="deterministic", laws=False)
     inner = ModelDrafter(
         model, n_valid_ids=min(own.vocab_size, model.vocab_size), eos_ids=own.eos_ids, drawing=drawing, name="uag"
     )
     return StringLevel(inner, own=own, target=target.text, n_valid_ids=target.n_valid_ids)
-
-
-def check(argument: str) -> None:
-    if not argument:
-        raise OptionError("`drafter` is 'uag': name the draft model, uag:PATH")
 
 
 DRAFTER = DrafterInfo(
@@ -139,5 +131,5 @@ DRAFTER = DrafterInfo(
     needs="that model",
     costs="a forward of it per token, and 0.5 ms",
     source="UAG, Timor et al. 2502.05202",
-    check=check,
+    check=partial(check_path, "uag"),
 )

@@ -10,10 +10,12 @@ import re
 from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as ListLike
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from wager.errors import VocabularyError
+from wager.errors import OptionError, VocabularyError
 from wager.text import Text, incomplete_tail
 from wager.types import I64
 
@@ -34,6 +36,20 @@ class Common:
     @property
     def size(self) -> int:
         return int(np.count_nonzero(self.own >= 0))
+
+
+def check_path(name: str, argument: str) -> None:
+    """Raises ``OptionError`` where drafter ``name`` was given no model."""
+    if not argument:
+        raise OptionError(f"`drafter` is {name!r}: name the draft model, {name}:PATH")
+
+
+def folder_of(name: str, argument: str, target: Any) -> Path:
+    """The folder of the model ``argument``, whatever its vocabulary, for drafter ``name``."""
+    from wager.models import catalog
+
+    check_path(name, argument)
+    return catalog.resolve(argument, progress=target.progress)
 
 
 def common(target: Text, own: Text, *, n_target: int, n_own: int) -> Common:
