@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
-from wager.bench.made import begin, markdown_table, with_made
+from wager.bench.made import begin, markdown_table, rewrite, with_made
 from wager.drafters import DRAFTERS, drafter_named
 from wager.drafters.base import Family
 
@@ -33,5 +32,4 @@ def with_table(text: str) -> str:
 
 
 if __name__ == "__main__":
-    path = Path(sys.argv[1])
-    path.write_text(with_table(path.read_text(encoding="utf-8")), encoding="utf-8")
+    rewrite(sys.argv[1], with_table)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
-from wager.bench.made import begin, markdown_table, with_made
+from wager.bench.made import begin, markdown_table, rewrite, with_made
 from wager.policies import POLICIES, PolicyInfo
 
 BEGIN = begin("wager.bench.policies_doc", "docs/policies.md")
@@ -50,5 +49,4 @@ def with_table(text: str) -> str:
 
 
 if __name__ == "__main__":
-    path = Path(sys.argv[1])
-    path.write_text(with_table(path.read_text(encoding="utf-8")), encoding="utf-8")
+    rewrite(sys.argv[1], with_table)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
-from wager.bench.made import begin, markdown_table, with_made
+from wager.bench.made import begin, markdown_table, rewrite, with_made
 from wager.types import DraftKind
 from wager.verify import LOSSY, RULES, RuleInfo, rule_named
 from wager.verify.base import ANY_KIND
@@ -60,5 +59,4 @@ def with_table(text: str) -> str:
 
 
 if __name__ == "__main__":
-    path = Path(sys.argv[1])
-    path.write_text(with_table(path.read_text(encoding="utf-8")), encoding="utf-8")
+    rewrite(sys.argv[1], with_table)
