@@ -148,7 +148,7 @@ class Blend:
             weights[evidence.copy] = self._beliefs.of(evidence.copy_key, evidence.copy_guess)
             left -= weights[evidence.copy]
         if evidence.row is not None:
-            for token, share in zip(evidence.row.ids, self._shares(evidence, temperature), strict=True):
+            for token, share in zip(evidence.row.ids, self._shares(evidence, temperature), strict=False):
                 if share > _NEVER:
                     weights[token] += left * share
         if not weights:
@@ -162,17 +162,16 @@ class Blend:
         return _Guess(token, weights[token], evidence)
 
     def _shares(self, evidence: _Evidence, temperature: float) -> list[float]:
-        """Of each successor of a row, how likely it follows where the copy does not."""
+        """Of the first successors of a row, how likely each follows where the copy does not; of the best one alone
+        where the target is greedy.
+        """
         row, key = evidence.row, _row_key(evidence)
         assert row is not None
-        tempered = temperature or 1.0
-        weights = [math.exp((logit - row.logits[0]) / tempered) for logit in row.logits]
-        if temperature > 0:
-            scale = self._beliefs.of(("row", *key), _IN_ROW) / sum(weights)
-            return [weight * scale for weight in weights]
-        first = self._beliefs.of(("first", *key), _FIRST[min(row.streak, _STREAKS)])
-        others = (1 - first) * self._beliefs.of(("others", *key), _IN_ROW) / max(sum(weights[1:]), 1e-9)
-        return [first, *(weight * others for weight in weights[1:])]
+        if temperature == 0:
+            return [self._beliefs.of(("first", *key), _FIRST[min(row.streak, _STREAKS)])]
+        weights = [math.exp((logit - row.logits[0]) / temperature) for logit in row.logits]
+        scale = self._beliefs.of(("row", *key), _IN_ROW) / sum(weights)
+        return [weight * scale for weight in weights]
 
     def observe(
         self,
@@ -203,12 +202,10 @@ class Blend:
         if evidence.row is None or evidence.copy == token:
             return
         ids, key = evidence.row.ids, _row_key(evidence)
-        if not greedy:
+        if greedy:
+            self._beliefs.count(("first", *key), token == ids[0])
+        else:
             self._beliefs.count(("row", *key), token in ids)
-            return
-        self._beliefs.count(("first", *key), token == ids[0])
-        if token != ids[0]:
-            self._beliefs.count(("others", *key), token in ids)
 
     def forget(self, seq_id: int) -> None:
         """What the target said stays."""
