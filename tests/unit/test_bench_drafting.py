@@ -12,7 +12,19 @@ import numpy as np
 import pytest
 
 from drafter_tools import n_read_for_one_more
-from wager.bench.drafting import LENGTHS, MIXTURE, Played, check, curve, from_text_alone, markdown, measure, mixture
+from wager.bench.drafting import (
+    LENGTHS,
+    MIXTURE,
+    Played,
+    Point,
+    check,
+    curve,
+    from_text_alone,
+    markdown,
+    measure,
+    mixture,
+    plot,
+)
 from wager.cli import main
 from wager.drafters import make_drafter
 from wager.drafters.lookup import Lookup
@@ -163,6 +175,20 @@ def test_a_text_is_measured_as_far_as_it_goes() -> None:
     head, _, *rows = markdown(points).splitlines()
     assert "| 100 | 300 |" in head
     assert len(rows) == len(from_text_alone())
+
+
+def test_the_picture_shows_every_point(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The rows share an axis: the text drawn last may be the slowest."""
+    figures = []
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda self, *_, **__: figures.append(self))
+    points = [
+        Point("x", text, n, 0.1, step_s, step_s, 1) for text, step_s in (("a", 1e-5), ("b", 1e-3)) for n in (9, 99)
+    ]
+    assert plot(points, tmp_path / "x.png")
+    for axis in figures[0].axes[:2]:
+        low, high = axis.get_ylim()
+        assert low == 0
+        assert high > 1000
 
 
 @pytest.mark.parametrize(("longest", "n_steps", "reason"), [(99, 10, "at least 100"), (1000, 0, "at least 1$")])

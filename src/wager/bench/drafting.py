@@ -197,10 +197,10 @@ def plot(points: ListLike[Point], path: Path) -> bool:
         some = [point for point in points if point.text == text]
         _draw(axes[0][i], some, lambda point: 1e6 * point.step_s)
         _draw(axes[1][i], some, lambda point: 1e3 * point.first_s)
-        axes[0][i].set_ylim(bottom=0)
         axes[1][i].set_yscale("log")
         axes[0][i].set_title(text)
         axes[1][i].set_xlabel("tokens before")
+    axes[0][0].set_ylim(bottom=0)  # of the whole row, so once all of it is drawn
     axes[0][0].set_ylabel("a step after one committed token, µs")
     axes[1][0].set_ylabel("the first draft after a prompt, ms")
     figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=8, frameon=False)
