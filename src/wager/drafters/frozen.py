@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from wager import stores
-from wager.drafters.retrieval import places_with
+from wager.drafters.retrieval import following, places_with
 
 Tokens = tuple[int, ...]
 
@@ -47,8 +47,7 @@ class Frozen:
         if low == high:
             return []
         tokens, reach = self._store.tokens, np.arange(self._n_follower)
-        places = low + np.arange(n := min(high - low, self._n_samples)) * (high - low) // n
-        follow = self._store.suffixes[places].astype(np.int64) + len(leader)
+        follow = following(self._store, low, high, len(leader), n_most=self._n_samples)
         rows = tokens[np.minimum(follow[:, None] + reach, len(tokens) - 1)]  # a text that is cut ends in a separator
         counts = Counter(self._valid(row) for row in rows.tolist())
         del counts[()]

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from wager import stores
 from wager.drafters.base import DrafterInfo
-from wager.types import EMPTY, F64, I32, Draft, DraftKind, Limits, Seen, Sequence, Verdict
+from wager.types import EMPTY, F64, I32, I64, Draft, DraftKind, Limits, Seen, Sequence, Verdict
 
 Ranks = tuple[int, ...]  # a path: at every depth the rank among siblings
 
@@ -58,10 +58,8 @@ class Retrieval:
         match, low, high = longest_match(self._store, recent, shortest=self._shortest)
         if low == high:
             return EMPTY
-        places = low + np.arange(n := min(high - low, self._n_samples)) * (high - low) // n
-        tokens = self._store.tokens
-        follow = np.minimum(self._store.suffixes[places].astype(np.int64) + match, len(tokens) - 1)  # of a damaged one
-        return most_frequent(tokens, follow, limit, self._n_valid_ids, support=match)
+        follow = following(self._store, low, high, match, n_most=self._n_samples)
+        return most_frequent(self._store.tokens, follow, limit, self._n_valid_ids, support=match)
 
     def observe(
         self,
@@ -103,6 +101,14 @@ def places_with(store: stores.Store, query: list[int]) -> tuple[int, int]:
     return (0, 0) if low is None else (low, _end(store, query, low))
 
 
+def following(store: stores.Store, low: int, high: int, n: int, *, n_most: int) -> I64:
+    """Where the text goes on (m,) after the first ``n`` tokens of the suffixes [low, high), not empty: of all, or of
+    ``n_most`` that are evenly spread.
+    """
+    places = low + np.arange(m := min(high - low, n_most)) * (high - low) // m
+    return np.minimum(store.suffixes[places].astype(np.int64) + n, len(store.tokens) - 1)  # the last: of a damaged one
+
+
 def first_with(store: stores.Store, query: list[int]) -> int | None:
     """The first suffix that begins with ``query`` and a token after it; None where there is none.
 
@@ -133,7 +139,7 @@ def _beginning(store: stores.Store, place: int, n: int) -> list[int]:
 
 def most_frequent(
     tokens: I32,
-    follow: npt.NDArray[np.int64],
+    follow: I64,
     limit: Limits,
     n_valid_ids: int,
     *,
@@ -170,9 +176,7 @@ def most_frequent(
     return Draft(np.array([chosen[path] for path in paths], np.int32), parents, None, "deterministic", support)
 
 
-def _children(
-    tokens: I32, at: npt.NDArray[np.int64], sums: npt.NDArray[Any], width: int, n_valid_ids: int
-) -> list[tuple[int, int]]:
+def _children(tokens: I32, at: I64, sums: npt.NDArray[Any], width: int, n_valid_ids: int) -> list[tuple[int, int]]:
     """Ranges of ``at`` (m,) with one token, for the ``width`` most frequent valid tokens, most frequent first.
 
     ``tokens[at]`` ascends, separators first; ``sums`` (m + 1,): what all before each count.
