@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from wager.drafters import drafter_named, is_drafter
-from wager.drafters.drawing import SAMPLED, Drawing
+from wager.drafters.drawing import Drawing
 from wager.errors import IdentityError, OptionError
 from wager.policies import PolicyInfo, policy_named
 from wager.policies import Tree as Tree
-from wager.types import Drafter, DraftKind, Steered
+from wager.types import SAMPLED, Drafter, DraftKind, Steered
 from wager.verify import RuleInfo, check_width
 
 

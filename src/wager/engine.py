@@ -35,6 +35,7 @@ from wager.schedule import Budget, Turn, bounded, plan, rows_for
 from wager.tree import merged
 from wager.types import (
     EMPTY,
+    SAMPLED,
     Draft,
     Drafter,
     Event,
@@ -47,8 +48,6 @@ from wager.types import (
 )
 from wager.verify import Rows, RuleInfo, check_rule_takes, rule_named
 from wager.view import View
-
-_FREE = ("deterministic", "coupled")  # kinds of drafts that may be cut by what they hold
 
 
 @dataclass(slots=True, eq=False)
@@ -228,7 +227,7 @@ class Engine:
             # every branch of a tree feeds the pending tokens again: where that is too much, the last ones stay out
             n_committed = turns[i].n_new + extra_rows(turns[i].seq, turns[i].n_new, 1, rule)
             fits = masks or tree_rows(draft, n_committed) <= n
-            assert fits or draft.kind in _FREE, "a sampled draft must be cut by its limits, not by its shape"
+            assert fits or draft.kind not in SAMPLED, "a sampled draft must be cut by its limits, not by its shape"
             drafts[i] = draft if fits else leading(draft, n_committed, n)
         return drafts
 

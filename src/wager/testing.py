@@ -12,12 +12,25 @@ import numpy as np
 from wager.pack import paths
 from wager.testing_rules import check_rule as check_rule
 from wager.tree import children
-from wager.types import EMPTY, Draft, Drafter, DraftKind, Drawn, Law, Limits, Sampling, Seen, Sequence, Steered, Verdict
+from wager.types import (
+    EMPTY,
+    SAMPLED,
+    Draft,
+    Drafter,
+    DraftKind,
+    Drawn,
+    Law,
+    Limits,
+    Sampling,
+    Seen,
+    Sequence,
+    Steered,
+    Verdict,
+)
 
 MakeDrafter = Callable[[], Drafter]
 
 N_HIDDEN = 8  # width of the hidden states that drafters are shown
-_SAMPLED = ("iid", "without_replacement")  # kinds whose chance rules rely on
 _WARM = Sampling(temperature=0.8)
 _TREE = Limits(8, 4, 2)
 _LIMITS = (
@@ -48,7 +61,7 @@ def check_drafter(
     for text in texts:
         for sampling in (Sampling(), Sampling(temperature=0.8, top_k=5)):
             _check_one(make, text, sampling, vocab_size)
-    if make().kind in _SAMPLED:
+    if make().kind in SAMPLED:
         _check_form(make, texts, vocab_size)
     if isinstance(make(), Steered):
         _check_steered(make, texts)
@@ -109,7 +122,7 @@ def check_draft(draft: Draft, limit: Limits, vocab_size: int) -> None:
         assert len(paths(draft)) <= max(1, limit.width), f"{len(paths(draft))} sequences, limit {limit.width}"
     else:
         assert all(len(set(c)) == len(c) for c in below.values()), f"siblings hold the same token: {draft}"
-    if draft.kind in _SAMPLED:  # they are never cut by what they are, so every path must have room
+    if draft.kind in SAMPLED:  # they are never cut by what they are, so every path must have room
         n_rows = sum(map(len, paths(draft)))
         assert n_rows <= limit.n_nodes, f"paths of {n_rows} nodes, limit {limit.n_nodes}"
     assert draft.support >= 0, draft.support

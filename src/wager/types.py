@@ -28,6 +28,7 @@ Finish = Literal["stop", "length", "cancelled"]
 # token is a subsequence of its own. "any": nothing is promised.
 RowsRule = Literal["split", "pair", "any"]
 DraftKind = Literal["deterministic", "coupled", "iid", "without_replacement"]
+SAMPLED: frozenset[DraftKind] = frozenset(("iid", "without_replacement"))  # kinds whose chance rules rely on
 
 
 def _require(ok: bool, name: str, value: object, want: str) -> None:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from wager.drafters.drawing import SAMPLED, belief
+from wager.drafters.drawing import belief
 from wager.policies.adaedl import Unlikely
 from wager.policies.threshold import Unsure
 from wager.proof import Context, More, Pair, bias, iid, random_pair, without_replacement
-from wager.types import Draft, Drawn, Stop
+from wager.types import SAMPLED, Draft, Drawn, Stop
 from wager.verify import RULES
 
 EXACT = 1e-12

@@ -14,10 +14,9 @@ import numpy as np
 
 from wager.errors import OptionError
 from wager.sampling import Noise, Scores, exponentials, top_indices
-from wager.types import F64, DraftKind, Law, Limits
+from wager.types import F64, SAMPLED, DraftKind, Law, Limits
 
 KINDS: tuple[DraftKind, ...] = ("deterministic", "coupled", "iid", "without_replacement")
-SAMPLED: frozenset[DraftKind] = frozenset(("iid", "without_replacement"))
 MAX_LAW = 512  # ids kept of a draft law where nobody asks for fewer
 _LENT = 1e-6  # share that a short law lends to each id it is topped up with
 

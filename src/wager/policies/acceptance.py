@@ -8,7 +8,7 @@ from itertools import accumulate
 from operator import mul
 
 from wager.tree import depths
-from wager.types import Draft, Verdict
+from wager.types import SAMPLED, Draft, Verdict
 
 _DEPTHS = 16  # deeper nodes are pooled
 _CONFIDENCES = 12  # levels of a drafter's own confidence, and
@@ -77,7 +77,7 @@ class Acceptance:
         """
         chances = self._conditional(name, draft)
         shift = self._shift(seq_id)
-        drawn = draft.kind in ("iid", "without_replacement")
+        drawn = draft.kind in SAMPLED
         last: dict[int, float] = {}
         values: list[float] = []
         for chance, parent in zip(chances, draft.parents.tolist(), strict=True):
@@ -173,8 +173,7 @@ class Acceptance:
 
 def _confidence(draft: Draft) -> list[float] | None:
     """The drafter's own, where the rule does not rely on chance: of a sampled draft it would tell what was drawn."""
-    sampled = draft.kind in ("iid", "without_replacement")
-    return None if draft.confidence is None or sampled else draft.confidence.tolist()
+    return None if draft.confidence is None or draft.kind in SAMPLED else draft.confidence.tolist()
 
 
 def _cell(name: str, draft: Draft, depth: int, rank: int, confidence: float | None) -> tuple[str, int, int, int]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from wager.policies.base import CHAIN, Tree
 from wager.tree import prune
-from wager.types import F64, Draft, Drafter, Drawn, Limits, Sequence, Verdict
+from wager.types import F64, SAMPLED, Draft, Drafter, Drawn, Limits, Sequence, Verdict
 
 _N_TOP = 10  # likeliest tokens that an entropy is of
 _SHARES = (0.3, 0.6, 1.0)  # of the nodes, that the three lowest bins keep
@@ -91,7 +91,7 @@ def likeliest(draft: Draft, n_nodes: int) -> Draft:
     """
     if len(draft) <= n_nodes:
         return draft
-    assert draft.kind in ("deterministic", "coupled"), "a sampled draft must not be cut by what it holds"
+    assert draft.kind not in SAMPLED, "a sampled draft must not be cut by what it holds"
     assert draft.confidence is not None, "the drafter tells no probabilities"
     products: list[float] = []
     for prob, parent in zip(draft.confidence.tolist(), draft.parents.tolist(), strict=True):

@@ -9,7 +9,7 @@ from typing import Any
 
 from wager.errors import OptionError
 from wager.sampling import Noise
-from wager.types import F64, Draft, Drafter, DraftKind, Verdict
+from wager.types import F64, SAMPLED, Draft, Drafter, DraftKind, Verdict
 from wager.verify import chain, lists, lossy, shared_noise, transport
 from wager.verify.base import ANY_KIND, Decide, Rows, Rule, RuleInfo
 from wager.verify.dice import NoiseDice
@@ -27,7 +27,7 @@ def by_dice(decide: Decide) -> Rule:
     return rule
 
 
-ONE_PATH: frozenset[DraftKind] = frozenset(("iid", "without_replacement", "deterministic"))
+ONE_PATH: frozenset[DraftKind] = SAMPLED | {"deterministic"}
 IID: frozenset[DraftKind] = frozenset(("iid",))
 UNDRAWN: frozenset[DraftKind] = frozenset(("deterministic",))
 
@@ -145,7 +145,7 @@ RULES: dict[str, RuleInfo] = {
         _dice(
             "traversal",
             traversal,
-            kinds=frozenset(("iid", "without_replacement")),
+            kinds=SAMPLED,
             acceptance="P(some node below v | v drafted) = its weight; no closed form",
             use="trees: accepts most of the rules compared in 2602.16994",
             source="Weng et al. 2505.12398",
