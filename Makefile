@@ -28,7 +28,7 @@ demo: $(STAMP)
 	@$(BIN)/wager demo
 
 test: $(STAMP)
-	@$(BIN)/python -m pytest -m "not model"
+	@$(BIN)/python -m pytest -m "not model" -n auto --maxprocesses 8
 
 test-model: $(STAMP)
 	@$(BIN)/wager pull smollm2-135m

@@ -97,7 +97,7 @@ def test_every_drafter_gives_the_plain_text(plain, rule, sampling, drafter):
         {"max_seqs": 2},
         {"prefix_caching": False},
     ],
-    ids=str,
+    ids=["one_new", "three_new", "evict_some", "evict_all", "two_seqs", "no_prefix_caching"],
 )
 def test_plain_text_does_not_depend_on_scheduling(plain, rule, sampling, options):
     assert run(toy(rows_rule=rule), SAMPLINGS[sampling], **options).tokens == plain[sampling]
