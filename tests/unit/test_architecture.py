@@ -33,6 +33,7 @@ LAYERS = [
         "commit",
         "machine",
         "interrupt",
+        "journal",
         "doctor",
         "corpus",
         "stores",

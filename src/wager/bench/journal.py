@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from wager import journal
 from wager.errors import OptionError
 from wager.types import JSON
 
 FILE = "runs.jsonl"
+_HOLDS, _REMEDY = "a measurement", "give another --out, or the same options to continue it"
 
 
 class Journal:
@@ -22,48 +22,27 @@ class Journal:
 
     def __init__(self, folder: Path, provenance: JSON) -> None:
         self.path = folder / FILE
-        self.rows: list[JSON] = []
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise OptionError(f"`{folder}` cannot be made ({error.strerror}): give another --out") from error
-        known = read_rows(self.path) if self.path.is_file() else []
-        if known:
-            _check_same(known[0].get("settings", {}), provenance["settings"], folder)
-            _cut_unfinished_line(self.path)
-            self.rows = known[1:]
-        self.resumed = bool(known)
-        self._file = self.path.open("a" if known else "w", encoding="utf-8")
-        first = {"kind": "resumed", **{k: provenance[k] for k in ("started", "load", "command")}}
-        self._write(first if known else {"kind": "provenance", **provenance})
+        self._file = journal.Journal(self.path, provenance, holds=_HOLDS, remedy=_REMEDY)
+        self.resumed = self._file.resumed
+        self.rows: list[JSON] = list(self._file)
+        if self.resumed:
+            self._file.add({"kind": "resumed", **{k: provenance[k] for k in ("started", "load", "command")}})
 
     def add(self, row: JSON) -> None:
         self.rows.append(row)
-        self._write(row)
+        self._file.add(row)
 
     def close(self) -> None:
         self._file.close()
 
-    def _write(self, row: JSON) -> None:
-        self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
-
 
 def read_rows(path: Path) -> list[JSON]:
     """All rows, provenance first. The last line may be unfinished (a crash): it is left out."""
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    rows: list[JSON] = []
-    for number, line in enumerate(lines, start=1):
-        if not line.endswith("\n"):
-            break
-        try:
-            rows.append(json.loads(line))
-        except ValueError as error:
-            raise OptionError(f"`{path}` line {number} is not JSON ({error}): give another --out") from error
-    if rows and rows[0].get("kind") != "provenance":
-        raise OptionError(f"`{path}` is no measurement (its first line has no provenance): give another --out")
-    return rows
+    return list(journal.read(path))
 
 
 def rows_of(folder: Path) -> list[JSON]:
@@ -78,19 +57,3 @@ def rows_of(folder: Path) -> list[JSON]:
 def runs(rows: Iterable[JSON]) -> list[JSON]:
     """The measured requests among the rows."""
     return [row for row in rows if row["kind"] == "run"]
-
-
-def _check_same(old: JSON, new: JSON, folder: Path) -> None:
-    for name in sorted(set(old) | set(new)):
-        if old.get(name) != new.get(name):
-            raise OptionError(
-                f"`{folder}` holds a measurement with {name} `{old.get(name)}`, not `{new.get(name)}`: "
-                "give another --out, or the same options to continue it"
-            )
-
-
-def _cut_unfinished_line(path: Path) -> None:
-    with path.open("rb+") as file:
-        data = file.read()
-        if not data.endswith(b"\n"):
-            file.truncate(data.rfind(b"\n") + 1)
