@@ -14,7 +14,7 @@ import openvino as ov
 from wager.errors import ModelError
 from wager.home import atomic_folder
 from wager.models.describe import DEFAULT_FORM, IMPORTER
-from wager.models.gguf_graph import build
+from wager.models.gguf_graph import Weights, build
 from wager.models.gguf_read import Shape, Source
 from wager.models.gguf_text import write_tokenizer
 from wager.models.weights import check_form
@@ -57,13 +57,19 @@ def import_gguf(gguf_path: Path, out_dir: Path, *, form: str = DEFAULT_FORM, pro
     step("read", 1, 1)
     with atomic_folder(out_dir, needed_bytes=needed) as folder:
         write_tokenizer(source, folder)
-        model, forms = build(source, form, step)
-        step("write", 0, 1)
-        save(model, folder / "openvino_model.xml")
-        _write_json(folder / "config.json", _config(source))
-        _write_json(folder / "generation_config.json", _generation_config(source))
-        _write_json(folder / "wager.json", _provenance(source, form, dict(forms)))
-        step("write", 1, 1)
+        forms = write_model(source, form, folder, step)
+        write_json(folder / "wager.json", _provenance(source, form, forms))
+
+
+def write_model(source: Weights, form: str, folder: Path, step: Progress) -> dict[str, int]:
+    """The graph and its configuration, without a tokenizer. Returns how many matrices became which form."""
+    model, forms = build(source, form, step)
+    step("write", 0, 1)
+    save(model, folder / "openvino_model.xml")
+    write_json(folder / "config.json", _config(source))
+    write_json(folder / "generation_config.json", _generation_config(source))
+    step("write", 1, 1)
+    return dict(forms)
 
 
 def save(model: ov.Model, path: Path) -> None:
@@ -77,7 +83,7 @@ def save(model: ov.Model, path: Path) -> None:
         raise ModelError(f"`{path}` could not be written ({error}): check the disk and its quota") from error
 
 
-def _config(source: Source) -> dict[str, Any]:
+def _config(source: Weights) -> dict[str, Any]:
     shape, special = source.shape, source.special
     return {
         "architectures": [_CLASSES[shape.architecture]],
@@ -109,7 +115,7 @@ def _local_layers(shape: Shape) -> dict[str, Any]:
     return {"sliding_window": shape.window, "layer_types": kinds}
 
 
-def _generation_config(source: Source) -> dict[str, Any]:
+def _generation_config(source: Weights) -> dict[str, Any]:
     special = source.special
     ids = {"bos_token_id": special.bos, "eos_token_id": list(special.end) or None, "pad_token_id": special.pad}
     sampling: dict[str, Any] = dict(special.sampling)
@@ -119,8 +125,6 @@ def _generation_config(source: Source) -> dict[str, Any]:
 
 
 def _provenance(source: Source, form: str, forms: dict[str, int]) -> dict[str, Any]:
-    from importlib.metadata import version
-
     return {
         "source": {
             "name": source.path.name,
@@ -136,9 +140,16 @@ def _provenance(source: Source, form: str, forms: dict[str, int]) -> dict[str, A
         "form": form,
         "importer": IMPORTER,
         "matrices": forms,
-        "versions": {name: version(name) for name in ("wager", "openvino", "openvino-genai", "gguf")},
+        "versions": versions(),
     }
 
 
-def _write_json(path: Path, content: dict[str, Any]) -> None:
+def versions() -> dict[str, str]:
+    """What made a folder."""
+    from importlib.metadata import version
+
+    return {name: version(name) for name in ("wager", "openvino", "openvino-genai", "gguf")}
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import openvino as ov
 from openvino import opset13 as op
 from openvino.op.util import Variable, VariableInfo
 
-from wager.models.gguf_read import Source
-from wager.models.weights import GROUP, REFERENCE_FORM, Stored, joined, store, widened
+from wager.models.gguf_read import Shape, Special
+from wager.models.weights import GROUP, I8, REFERENCE_FORM, Stored
 from wager.types import F32
 
 Value = Any  # an ov.Node with one output, or an ov.Output
@@ -29,7 +28,30 @@ _LARGE_NEGATIVE = np.float32(np.finfo(np.float32).min)  # not -inf: a row that s
 _SMALL = 16  # numbers: shapes, axes, scalars
 
 
-def build(source: Source, form: str, step: Step) -> tuple[ov.Model, Counter[str]]:
+class Weights(Protocol):
+    """Where the graph's numbers come from: ``gguf_read.Source``, or ``random_ir.RandomWeights``."""
+
+    @property
+    def architecture(self) -> str: ...
+    @property
+    def shape(self) -> Shape: ...
+    @property
+    def special(self) -> Special: ...
+
+    def stored(self, names: list[str], rows: list[int], cols: int, form: str, *, gathered: bool) -> list[Stored]:
+        """The matrices as one (rows of all), or one each where their forms differ. ``gathered``: rows are looked up."""
+        ...
+
+    def vector(self, name: str, size: int) -> F32:
+        """(size,) the gain of a norm."""
+        ...
+
+    def bias(self, name: str, size: int) -> F32 | None:
+        """(size,) in the order of the matrix's rows; None where there is none."""
+        ...
+
+
+def build(source: Weights, form: str, step: Step) -> tuple[ov.Model, Counter[str]]:
     """The model, and how many matrices became which form. ``step(what, done, total)`` is told the progress."""
     builder = _Builder(source, form)
     shape = source.shape
@@ -65,22 +87,12 @@ def build(source: Source, form: str, step: Step) -> tuple[ov.Model, Counter[str]
 class _Builder:
     """Reads matrices of one source in one form and makes nodes of them. Counts the forms used."""
 
-    def __init__(self, source: Source, form: str) -> None:
+    def __init__(self, source: Weights, form: str) -> None:
         self.source, self.form = source, form
         self.forms: Counter[str] = Counter()
 
     def stored(self, names: list[str], rows: list[int], cols: int, *, gathered: bool = False) -> list[Stored]:
-        """The matrices as one (rows of all), or one each where their forms differ."""
-        form = "int8-32" if gathered and self.form in ("float-zero", "int4-sum") else self.form
-        parts = []
-        for name, n_rows in zip(names, rows, strict=True):
-            data, qtype = self.source.matrix(name, n_rows, cols)
-            order = self._row_order(name, n_rows)
-            parts.append(store(name, data if order is None else data[order], qtype, form))
-        one = joined(parts)
-        parts = parts if one is None else [one]
-        if gathered:
-            parts = [widened(part) for part in parts]
+        parts = self.source.stored(names, rows, cols, self.form, gathered=gathered)
         for part in parts:
             self.forms[part.form] += 1
         return parts
@@ -101,15 +113,12 @@ class _Builder:
         return results[0] if len(results) == 1 else op.concat(results, -1)
 
     def biased(self, y: Value, names: list[str], rows: list[int]) -> Value:
-        """y + biases, where the file has any."""
-        if not any(name in self.source.tensors for name in names):
+        """y + biases, where there are any."""
+        parts = [self.source.bias(name, n) for name, n in zip(names, rows, strict=True)]
+        if all(part is None for part in parts):
             return y
-        parts = []
-        for name, n in zip(names, rows, strict=True):
-            bias = self.source.vector(name, n) if name in self.source.tensors else np.zeros(n, np.float32)
-            order = self._row_order(name, n)
-            parts.append(bias if order is None else bias[order])
-        return op.add(y, op.constant(np.concatenate(parts).reshape(1, 1, -1)))
+        filled = [np.zeros(n, np.float32) if part is None else part for part, n in zip(parts, rows, strict=True)]
+        return op.add(y, op.constant(np.concatenate(filled).reshape(1, 1, -1)))
 
     def layer_norm(self, layer: int, x: Value, part: str) -> Value:
         """``norm`` with a layer's gain, where models of this kind have one."""
@@ -123,13 +132,6 @@ class _Builder:
         mean = op.reduce_mean(op.power(x, op.constant(np.float32(2))), _i64s(-1), True)
         root = op.sqrt(op.add(mean, op.constant(np.float32(self.source.shape.eps))))
         return op.multiply(op.multiply(x, op.divide(op.constant(np.float32(1)), root)), op.constant(gain))
-
-    def _row_order(self, name: str, rows: int) -> npt.NDArray[np.int64] | None:
-        """llama files interleave the two halves of each q and k head for a rotation of neighbours; undo it by rows."""
-        if self.source.architecture != "llama" or (".attn_q." not in name and ".attn_k." not in name):
-            return None
-        head = self.source.shape.head_dim
-        return np.arange(rows).reshape(-1, head // 2, 2).swapaxes(1, 2).reshape(-1)
 
 
 class _View(NamedTuple):
@@ -276,21 +278,26 @@ def _matrix(part: Stored) -> Value:
     if part.kind == "f16":
         return op.convert(op.constant(part.codes), "f32")
     assert part.scale is not None
-    codes = op.constant(part.codes) if part.kind == "i8" else _nibble_constant(part)
-    value = op.convert(codes, "f32")
+    value = op.convert(_int8(part, part.codes) if part.kind == "i8" else _nibble_constant(part), "f32")
     if part.zero is not None:
         value = op.subtract(value, op.constant(part.zero))
     n = part.scale.shape[1]
     if n == 1 and part.kind == "i8":  # one group per row needs no third axis
-        flat = op.convert(op.constant(part.codes.reshape(part.rows, part.cols)), "f32")
-        return op.multiply(flat, op.constant(part.scale.reshape(part.rows, 1)))
-    return op.reshape(op.multiply(value, op.constant(part.scale)), _i64s(part.rows, part.cols), False)
+        flat = op.convert(_int8(part, part.codes.reshape(part.rows, part.cols)), "f32")
+        return op.multiply(flat, op.constant(part.scale.reshape(part.rows, 1), shared_memory=part.kept))
+    return op.reshape(
+        op.multiply(value, op.constant(part.scale, shared_memory=part.kept)), _i64s(part.rows, part.cols), False
+    )
+
+
+def _int8(part: Stored, codes: I8) -> Value:
+    return op.constant(codes, shared_memory=part.kept)
 
 
 def _nibble_constant(part: Stored) -> Value:
-    tensor = ov.Tensor(ov.Type.i4 if part.kind == "i4" else ov.Type.u4, ov.Shape([*part.codes.shape[:2], GROUP]))
-    tensor.data.view(np.uint8).reshape(-1)[:] = part.codes.reshape(-1)
-    return ov.op.Constant(tensor)
+    rows, n, n_bytes = part.codes.shape
+    kind, shape = ov.Type.i4 if part.kind == "i4" else ov.Type.u4, ov.Shape([rows, n, 2 * n_bytes])
+    return ov.op.Constant(ov.Tensor(np.ascontiguousarray(part.codes), shape, kind), shared_memory=part.kept)
 
 
 def _share_constants(model: ov.Model) -> None:

@@ -17,7 +17,7 @@ from gguf import GGMLQuantizationType as QType
 from gguf import GGUFReader
 
 from wager.errors import ModelError
-from wager.models.weights import SUPPORTED, dequantise
+from wager.models.weights import SUPPORTED, Stored, dequantise, joined, store, widened
 from wager.types import F32, F64
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma3")
@@ -134,6 +134,34 @@ class Source:
             raise ModelError(f"`{self.path.name}` lacks the tensor `{name}` of {size} numbers: fetch it again")
         return dequantise(tensor.data.reshape(1, -1), tensor.tensor_type).reshape(-1)
 
+    # -- as the graph wants them (gguf_graph.Weights) ------------------------------------------------------------
+
+    def stored(self, names: list[str], rows: list[int], cols: int, form: str, *, gathered: bool) -> list[Stored]:
+        """The matrices in ``form`` as one (rows of all), or one each where their forms differ."""
+        form = "int8-32" if gathered and form in ("float-zero", "int4-sum") else form
+        parts = []
+        for name, n_rows in zip(names, rows, strict=True):
+            data, qtype = self.matrix(name, n_rows, cols)
+            order = self._row_order(name, n_rows)
+            parts.append(store(name, data if order is None else data[order], qtype, form))
+        one = joined(parts)
+        parts = parts if one is None else [one]
+        return [widened(part) for part in parts] if gathered else parts
+
+    def bias(self, name: str, size: int) -> F32 | None:
+        """What is added to a product, in the order of the matrix's rows; None where the file has none."""
+        if name not in self.tensors:
+            return None
+        order = self._row_order(name, size)
+        return self.vector(name, size) if order is None else self.vector(name, size)[order]
+
+    def _row_order(self, name: str, rows: int) -> npt.NDArray[np.int64] | None:
+        """llama files interleave the two halves of each q and k head for a rotation of neighbours; undo it by rows."""
+        if self.architecture != "llama" or (".attn_q." not in name and ".attn_k." not in name):
+            return None
+        head = self.shape.head_dim
+        return np.arange(rows).reshape(-1, head // 2, 2).swapaxes(1, 2).reshape(-1)
+
 
 def _open(path: Path) -> GGUFReader:
     if not path.is_file():
@@ -224,7 +252,7 @@ def _local_layers(source: Source, head_dim: int) -> dict[str, Any]:
     return {
         "window": _one_number(source, "attention.sliding_window"),
         "period": _one_number(source, "attention.sliding_window_pattern", _GEMMA_PERIOD),
-        "local_inv_freq": _frequencies(base, head_dim).astype(np.float32),
+        "local_inv_freq": frequencies(base, head_dim).astype(np.float32),
     }
 
 
@@ -239,20 +267,21 @@ def _one_number(source: Source, key: str, default: int | None = None) -> int:
 
 def _inv_freq(source: Source, base: float, head_dim: int) -> F32:
     """base^(-2 i / head_dim), divided by a linear factor or by the factors a Llama 3 file carries as a tensor."""
-    frequencies = _frequencies(base, head_dim)
+    found = frequencies(base, head_dim)
     prefix = f"{source.architecture}.rope.scaling"
     kind = str(source.value(f"{prefix}.type", "none"))
     factor = float(source.value(f"{prefix}.factor", source.value(f"{source.architecture}.rope.scale_linear", 1.0)))
     if kind not in ("none", "linear"):
         raise ModelError(f"`{source.path.name}` uses rope scaling `{kind}`: supported are none, linear, llama3 factors")
     if factor and factor != 1.0:
-        frequencies = frequencies / factor
+        found = found / factor
     if "rope_freqs.weight" in source.tensors:
-        frequencies = frequencies / source.vector("rope_freqs.weight", head_dim // 2)
-    return frequencies.astype(np.float32)
+        found = found / source.vector("rope_freqs.weight", head_dim // 2)
+    return found.astype(np.float32)
 
 
-def _frequencies(base: float, head_dim: int) -> F64:
+def frequencies(base: float, head_dim: int) -> F64:
+    """(head_dim / 2,) radians a position of rotary embedding."""
     return np.asarray(base ** (-np.arange(0, head_dim, 2, dtype=np.float64) / head_dim))
 
 

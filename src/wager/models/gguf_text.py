@@ -12,15 +12,16 @@ import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import openvino as ov
 
 from wager.errors import ModelError
-from wager.models.gguf_read import CONTROL, Source
+from wager.models.gguf_read import CONTROL, Source, Special
 
 _FILES = tuple(f"openvino_{kind}.{end}" for kind in ("tokenizer", "detokenizer") for end in ("xml", "bin"))
-_NORMAL, _WHOLE = 1, 4  # token types; a whole piece is looked for in the text before anything is merged
+BYTE, UNUSED = 6, 5  # token types
+_NORMAL, _WHOLE = 1, 4  # more of them; a whole piece is looked for in the text before anything is merged
 _SPACE = "▁"  # how pieces with scores write a space
 _RESERVED = re.compile(r"<unused\d+>")  # no text means these, and looking for thousands of them takes time
 _SPELLED_OUT = r"<(?=unused\d+>|0x[0-9A-F]{2}>)"  # cut here: text that looks like such a piece, or like a byte, is text
@@ -28,13 +29,26 @@ _CACHED_WORDS = 20_000
 _NO_LIMIT = 1 << 30
 
 
+class Vocabulary(Protocol):
+    """What is read of a file for a vocabulary with scores: special ids, and metadata by name."""
+
+    @property
+    def special(self) -> Special: ...
+    def value(self, key: str, default: Any = None) -> Any: ...
+
+
 def write_tokenizer(source: Source, folder: Path) -> None:
     """Write both graphs, chat template included, to ``folder``. Raises ``ModelError`` for a kind nobody can convert."""
     if source.value("tokenizer.ggml.model") == "llama" and source.value("tokenizer.ggml.add_space_prefix") is False:
-        for model, name in zip(_scored(source), ("tokenizer", "detokenizer"), strict=True):
-            ov.save_model(model, str(folder / f"openvino_{name}.xml"), compress_to_fp16=False)
+        write_scored(source, folder)
     else:
         _converted(source.path, folder)
+
+
+def write_scored(source: Vocabulary, folder: Path) -> None:
+    """Both graphs of a vocabulary with scores."""
+    for model, name in zip(_scored(source), ("tokenizer", "detokenizer"), strict=True):
+        ov.save_model(model, str(folder / f"openvino_{name}.xml"), compress_to_fp16=False)
 
 
 def _converted(gguf_path: Path, folder: Path) -> None:
@@ -63,7 +77,7 @@ def _no_tokenizer(path: Path, reason: str) -> ModelError:
     )
 
 
-def _scored(source: Source) -> tuple[ov.Model, ov.Model]:
+def _scored(source: Vocabulary) -> tuple[ov.Model, ov.Model]:
     """Tokenizer and detokenizer of a vocabulary with scores, without a space put in front of the text."""
     from openvino_tokenizers import tokenizer_pipeline as parts
     from openvino_tokenizers.utils import change_inputs_type, change_outputs_type
@@ -119,7 +133,7 @@ def merges(tokens: Sequence[str], scores: Sequence[float], kinds: Sequence[int])
     return [(tokens[left], tokens[right]) for _, left, right in sorted(found)]
 
 
-def _describe(model: ov.Model, source: Source) -> None:
+def _describe(model: ov.Model, source: Vocabulary) -> None:
     """What openvino-genai asks of a tokenizer: special ids, template, and the version that its switches came with."""
     from importlib.metadata import version
 

@@ -53,7 +53,8 @@ class Stored:
 
     ``kind`` i8: codes (rows, n, g) int8; i4, u4: two codes a byte, low nibble first, (rows, n, g / 2) uint8; f16, f32:
     codes (rows, cols). ``scale`` (rows, n, 1) float32; ``zero`` (rows, n, 1) float32 for u4: w = (q - zero) * scale;
-    ``offset`` (rows, n) float32 for i4: added to every weight of its block.
+    ``offset`` (rows, n) float32 for i4: added to every weight of its block. ``kept``: somebody holds the arrays for as
+    long as a graph of them lives, so constants need no copy.
     """
 
     kind: str
@@ -63,6 +64,7 @@ class Stored:
     scale: F32 | None = None
     zero: F32 | None = None
     offset: F32 | None = None
+    kept: bool = False
 
     @property
     def form(self) -> str:
@@ -71,7 +73,9 @@ class Stored:
             return self.kind
         if self.kind == "i8":
             return "int8-32" if self.codes.shape[1] > 1 or self.cols == GROUP else "int8-channel"
-        return "float-zero" if self.zero is not None else "int4-sum" if self.offset is not None else "int4-32"
+        if self.zero is not None:
+            return "float-zero"
+        return "int4-sum" if self.offset is not None else f"int4-{2 * self.codes.shape[2]}"
 
 
 def check_form(form: str) -> None:
