@@ -41,7 +41,7 @@ def opened(ir_dir: Path, profile: str = "fast", *, kv_cache_bytes: int = 1 << 24
 
 
 def target_of(model: OpenVINOModel, ir_dir: Path, drawing: Drawing = COUPLED) -> SimpleNamespace:
-    """What ``make`` of a self-drafter reads of ``llm.DraftTarget``."""
+    """What ``make`` of a self-drafter reads of ``drafting.DraftTarget``."""
     text = SimpleNamespace(eos_ids=frozenset((2,)))
     return SimpleNamespace(
         model=model, ir_dir=ir_dir, text=text, n_valid_ids=model.vocab_size, drawing=drawing, progress=None

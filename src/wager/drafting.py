@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 from wager.drafters import drafter_named, is_drafter
 from wager.drafters.drawing import Drawing
 from wager.errors import IdentityError, OptionError
@@ -9,6 +14,28 @@ from wager.policies import PolicyInfo, policy_named
 from wager.policies import Tree as Tree
 from wager.types import SAMPLED, Drafter, DraftKind, Steered
 from wager.verify import RuleInfo, check_width
+
+if TYPE_CHECKING:
+    from wager.models.openvino import OpenVINOModel
+    from wager.text import Text
+
+
+@dataclass(frozen=True, slots=True)
+class DraftTarget:
+    """What a drafter may know of the model that it drafts for, and how the verification rule wants it to draw.
+
+    ``remember``: what it learns may outlive the process. ``model``: the target itself (an ``OpenVINOModel``).
+    """
+
+    text: Text
+    n_valid_ids: int
+    profile: str
+    threads: int | None
+    progress: Callable[[str, int, int], None] | None
+    ir_dir: Path
+    drawing: Drawing
+    model: OpenVINOModel
+    remember: bool = True
 
 
 def check_drafting(drafter: str | Drafter, num_draft_tokens: int | None, tree: Tree) -> None:

@@ -7,79 +7,42 @@ import secrets
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as ListLike
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
 
+from wager.completion import Completion as Completion
+from wager.completion import Progress, Request, complete
+from wager.completion import sampling_defaults as sampling_defaults
 from wager.drafters import check_spec, make_drafter
 from wager.drafters.drawing import Drawing
-from wager.drafting import Tree, check_identical, check_policy_takes, drawing_for, planned, promise, spelled
+from wager.drafting import (
+    DraftTarget,
+    Tree,
+    check_identical,
+    check_policy_takes,
+    drawing_for,
+    planned,
+    promise,
+    spelled,
+)
 from wager.engine import Engine
 from wager.errors import OptionError, PromptError
 from wager.explained import Explained
-from wager.interrupt import whole
 from wager.machine import fingerprint
 from wager.measured import loaded_text, measured
 from wager.models import catalog
-from wager.models.openvino import OpenVINOModel, load_model
+from wager.models.openvino import load_model
 from wager.pack import least_rows
-from wager.record import RunStats, StepRecord
-from wager.text import StreamedText, Text, read_json
-from wager.types import JSON, Drafter, Event, Finish, Sampling, Sequence, TokenLogprob
+from wager.record import StepRecord
+from wager.types import JSON, Drafter, Event, Sampling
 from wager.verify import RuleInfo, check_rule_takes, rule_named
 
-Progress = Callable[[str, int, int], None]
 Prompt = str | ListLike[int]
 Message = Mapping[str, str]
 AUTO_DRAFTER = "blend"  # what needs no second model
-
-
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """One answer. ``tokens`` includes the token that ended it; ``text`` leaves out end-of-text and the stop string."""
-
-    text: str
-    tokens: list[int]
-    finish: Finish
-    seed: int
-    n_prompt: int
-    logprobs: tuple[TokenLogprob, ...]
-    stats: RunStats
-
-
-@dataclass(frozen=True, slots=True)
-class DraftTarget:
-    """What a drafter may know of the model that it drafts for, and how the verification rule wants it to draw.
-
-    ``remember``: what it learns may outlive the process. ``model``: the target itself (an ``OpenVINOModel``).
-    """
-
-    text: Text
-    n_valid_ids: int
-    profile: str
-    threads: int | None
-    progress: Progress | None
-    ir_dir: Path
-    drawing: Drawing
-    model: OpenVINOModel
-    remember: bool = True
-
-
-@dataclass(slots=True)
-class _Answer:
-    """An answer while it grows."""
-
-    seq: Sequence
-    pieces: list[str] = field(default_factory=list)
-    stats: RunStats = field(default_factory=RunStats)
-
-    def completion(self) -> Completion:
-        seq = self.seq
-        assert seq.finish is not None
-        text = "".join(self.pieces)
-        return Completion(text, seq.output, seq.finish, seq.seed, seq.n_prompt, tuple(seq.logprobs), self.stats)
 
 
 class LLM:
@@ -252,9 +215,50 @@ class LLM:
         prompts: list[Any] = [prompt] if one else list(prompt)
         if n is not None and n < 1:
             raise OptionError(f"`n` is {n}: give at least 1")
-        encoded = [self._encode(p, chat=chat, system=system) for p in prompts]
-        answers = self._run(encoded, sampling or self.sampling(), n or 1, speculate, lambda event: None)
+        encoded = [self.encode(p, chat=chat, system=system) for p in prompts]
+        answers = self._run(encoded, sampling or self.sampling(), n or 1, speculate)
         return answers[0] if one and n is None else answers
+
+    def sample(
+        self,
+        prompt: Prompt,
+        n: int,
+        sampling: Sampling | None = None,
+        *,
+        first: int = 0,
+        chat: bool = True,
+        system: str | None = None,
+        speculate: bool = True,
+    ) -> list[Completion]:
+        """``n`` samples of one prompt, run together: samples first … first + n - 1 of its seed, each as if alone.
+
+        The prompt is read once. Raises what ``generate`` does.
+        """
+        seed = self._seed(sampling or self.sampling())
+        return self.sample_many(
+            [prompt], n, sampling, seeds=[seed], first=first, chat=chat, system=system, speculate=speculate
+        )[0]
+
+    def sample_many(
+        self,
+        prompts: ListLike[Prompt],
+        n: int,
+        sampling: Sampling | None = None,
+        *,
+        seeds: ListLike[int],
+        first: int = 0,
+        chat: bool = True,
+        system: str | None = None,
+        speculate: bool = True,
+    ) -> list[list[Completion]]:
+        """``sample`` of many prompts, all together; ``seeds``: one per prompt, in place of that of ``sampling``."""
+        if n < 1:
+            raise OptionError(f"`n` is {n}: give at least 1")
+        encoded = [self.encode(prompt, chat=chat, system=system) for prompt in prompts]
+        wanted = range(first, first + n)
+        requests = [Request(t, seed, i) for t, seed in zip(encoded, seeds, strict=True) for i in wanted]
+        done = self._complete(requests, sampling or self.sampling(), speculate)
+        return [done[i : i + n] for i in range(0, len(done), n)]
 
     def stream(
         self,
@@ -267,7 +271,7 @@ class LLM:
         speculate: bool = True,
     ) -> Completion:
         """Generate one answer, calling ``on_event`` as tokens are committed. KeyboardInterrupt cancels cleanly."""
-        tokens = self._encode(prompt, chat=chat, system=system)
+        tokens = self.encode(prompt, chat=chat, system=system)
         return self._run([tokens], sampling or self.sampling(), 1, speculate, on_event)[0]
 
     def chat_stream(
@@ -298,9 +302,8 @@ class LLM:
         """Free the model. The object cannot be used afterwards."""
         del self._engine, self._model
 
-    # -- inside --------------------------------------------------------------------------------------------------
-
-    def _encode(self, prompt: Prompt, *, chat: bool, system: str | None) -> list[int]:
+    def encode(self, prompt: Prompt, *, chat: bool = True, system: str | None = None) -> list[int]:
+        """Token ids of a prompt: text goes through the chat template (or as it is, with BOS), ids are what they are."""
         if not isinstance(prompt, str):
             return [int(t) for t in prompt]
         if not prompt:
@@ -311,53 +314,41 @@ class LLM:
             raise OptionError("`system` needs the chat template: leave out raw")
         return self.text.encode(prompt)
 
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _seed(self, sampling: Sampling) -> int:
+        return secrets.randbits(63) if sampling.seed is None else sampling.seed
+
     def _run(
         self,
         prompts: ListLike[ListLike[int]],
         sampling: Sampling,
         n: int,
         speculate: bool,
-        on_event: Callable[[Event], None],
+        on_event: Callable[[Event], None] | None = None,
     ) -> list[Completion]:
-        engine = self._engine
-        answers: dict[int, _Answer] = {}
-        try:
-            for tokens in prompts:
-                seed = secrets.randbits(63) if sampling.seed is None else sampling.seed
-                for sample in range(n):
-                    text = StreamedText(self.text, sampling.stop)
-                    seq = engine.submit(tokens, sampling, seed=seed, sample=sample, text=text, speculate=speculate)
-                    answers[seq.id] = _Answer(seq, stats=engine.stats(seq.id))
-            while engine.has_work:
-                with whole():
-                    events = engine.step()
-                for event in events:
-                    answers[event.seq_id].pieces.append(event.text)
-                    on_event(event)
-                self._tell_reading(answers)
-        finally:
-            for seq_id in answers:
-                engine.cancel(seq_id)
-        return [answer.completion() for answer in answers.values()]
+        seeds = [self._seed(sampling) for _ in prompts]
+        requests = [Request(t, seed, i) for t, seed in zip(prompts, seeds, strict=True) for i in range(n)]
+        return self._complete(requests, sampling, speculate, on_event)
 
-    def _tell_reading(self, answers: Mapping[int, _Answer]) -> None:
-        """Progress of long prompts, until every one has its first token."""
-        reading = [a.seq for a in answers.values() if a.seq.n_output == 0]
-        if self._progress is not None and reading:
-            done = sum(a.seq.n_cached if a.seq.n_output == 0 else a.seq.n_prompt for a in answers.values())
-            self._progress("reading the prompt", done, sum(a.seq.n_prompt for a in answers.values()))
+    def _complete(
+        self,
+        requests: ListLike[Request],
+        sampling: Sampling,
+        speculate: bool,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> list[Completion]:
+        return complete(
+            self._engine,
+            self.text,
+            requests,
+            sampling,
+            speculate=speculate,
+            on_event=on_event,
+            progress=self._progress,
+        )
 
     def _on_step(self, record: StepRecord) -> None:
         if self._model.switches_are_free:
             self._cost.switch_s = 0.0
         self._cost.observe(record.width, record.n_seqs, record.context, record.target_s)
-
-
-def sampling_defaults(ir_dir: Path) -> dict[str, Any]:
-    """Sampling options of generation_config.json; greedy where it says nothing, or says do_sample is false."""
-    config = read_json(ir_dir / "generation_config.json")
-    names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
-    given = {name: config[name] for name in names if config.get(name) is not None}
-    if config.get("do_sample") is False:
-        given = {name: value for name, value in given.items() if name == "repetition_penalty"}
-    return given

@@ -16,7 +16,7 @@ CHECKED = [*FILES, *sorted((ROOT / "tests").rglob("*.py"))]
 
 # Layers from the bottom up; a module may import its own layer and those below it.
 LAYERS = [
-    {"types", "errors"},
+    {"types", "errors", "constraint", "request"},
     {
         "sampling",
         "verify",
@@ -39,9 +39,12 @@ LAYERS = [
         "stores",
         "nearest",
         "hidden",
+        "guided",
+        "grammar",
+        "rounds",
     },
     {"engine", "drafters", "policies", "models", "calibrate", "proof", "replay", "testing", "testing_rules"},
-    {"llm", "drafting", "measured", "explained", "tune_skip"},
+    {"llm", "completion", "score", "drafting", "measured", "explained", "tune_skip"},
     {"decide", "serve", "cli", "bench"},
 ]
 # Plug-ins know the nouns and the mathematics only (and where files live, and text).

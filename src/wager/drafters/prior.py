@@ -103,7 +103,7 @@ def _batch(before: ListLike[int], tokens: ListLike[int], n_blocks: int, *, past:
 
 
 def load_prior(target: Any) -> Prior:
-    """The prior of a target (``llm.DraftTarget``): from its file, or asked for now and kept.
+    """The prior of a target (``drafting.DraftTarget``): from its file, or asked for now and kept.
 
     The first time takes at most ten seconds, and what that leaves is asked for bit by bit, unnoticed, in later starts.
     """
