@@ -11,7 +11,8 @@ import numpy as np
 from wager.bench.answer import s_per_token
 from wager.bench.journal import runs
 from wager.bench.methods import Method, parse_method
-from wager.bench.stats import Interval, bootstrap_median, paired_ratios, share
+from wager.bench.stats import bootstrap_median, paired_ratios, share
+from wager.intervals import Interval
 from wager.types import JSON
 
 MIN_DECODED = 8  # answers with fewer tokens after the first are too short to time

@@ -11,7 +11,8 @@ import numpy as np
 from wager.bench.journal import runs
 from wager.bench.report import MIN_DECODED
 from wager.bench.rules_plan import PLAIN, Setting
-from wager.bench.stats import Interval, bootstrap_median, first_difference, paired_ratios, share
+from wager.bench.stats import bootstrap_median, first_difference, paired_ratios, share
+from wager.intervals import Interval
 from wager.types import F64, JSON, DraftKind
 
 _SINGLE: tuple[DraftKind, ...] = ("iid", "coupled", "without_replacement")

@@ -4,24 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from collections.abc import Sequence as ListLike
-from dataclasses import dataclass
 
 import numpy as np
 
+from wager.intervals import Interval, percentile_interval
 from wager.types import F64
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A median of ``n`` values with a two-sided interval."""
-
-    value: float
-    low: float
-    high: float
-    n: int
-
-    def __str__(self) -> str:
-        return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]" if self.n > 1 else f"{self.value:.2f}"
 
 
 def paired_ratios(base: Mapping[tuple[str, int], float], other: Mapping[tuple[str, int], float]) -> F64:
@@ -43,8 +30,7 @@ def bootstrap_median(values: F64, *, level: float = 0.95, n_resamples: int = 400
     assert len(values) > 0, "no values"
     rng = np.random.default_rng(seed)
     medians = np.median(rng.choice(values, (n_resamples, len(values))), axis=1)
-    low, high = np.quantile(medians, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(np.median(values)), float(low), float(high), len(values))
+    return percentile_interval(float(np.median(values)), medians, len(values), level=level)
 
 
 def share(parts: ListLike[float], wholes: ListLike[float]) -> float:

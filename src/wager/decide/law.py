@@ -138,3 +138,8 @@ def as_numbers(law: Law) -> F64:
         if not np.isfinite(value):
             raise OptionError(f"the law has the value {value!r}: give finite numbers, and None for what did not parse")
     return np.array(law.values, dtype=np.float64)
+
+
+def as_mapping(law: Law) -> dict[Any, float]:
+    """Value -> probability."""
+    return dict(zip(law.values, law.weights.tolist(), strict=True))
