@@ -33,6 +33,7 @@ LAYERS = [
         "commit",
         "machine",
         "interrupt",
+        "intervals",
         "journal",
         "doctor",
         "corpus",
