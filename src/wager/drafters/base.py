@@ -42,8 +42,8 @@ class DrafterInfo:
     """A drafter as the registry knows it; the sentences are its row of docs/drafters.md.
 
     ``make(argument, target)``: what stands after the colon ("": nothing), and the target model that it will draft for
-    (``drafting.DraftTarget``). ``family``: it drafts from text and what the target said, with the target's own weights, or
-    with another model. ``argument``: how one that it cannot do without is shown. ``trees``: it drafts branches where
+    (``drafting.DraftTarget``). ``family``: it drafts from text and what the target said, with the target's own weights,
+    or with another model. ``argument``: how one that it cannot do without is shown. ``trees``: it drafts branches where
     they are allowed, else one path. ``alone``: it is no part of ``a+b``. ``needs_target``: ``make`` cannot do without
     it; where it can, a wrong argument is refused before a model is loaded. Where it cannot, ``check`` raises what is
     known of an argument without it.
