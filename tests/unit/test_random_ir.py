@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import openvino as ov
 import pytest
-from deep_tools import batch_of, opened
 
+from deep_tools import batch_of, opened
 from wager.cli import main
 from wager.errors import CapacityError, OptionError
 from wager.models import graph, random_ir

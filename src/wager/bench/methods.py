@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence as ListLike
 from dataclasses import dataclass
 from typing import Literal
 
+from wager.bench.replay import parse_chances
 from wager.drafters import DRAFTERS, is_drafter
 from wager.errors import OptionError
 from wager.models.profiles import PROFILES
@@ -17,6 +19,7 @@ _KINDS: dict[str, Kind] = {
     "plain": "plain",
     **dict.fromkeys(("auto", *DRAFTERS), "drafter"),
     "oracle": "oracle",
+    "replay": "oracle",
     "genai": "genai",
     "llamacpp": "llamacpp",
 }
@@ -40,7 +43,8 @@ class Method:
 
 def parse_methods(names: str) -> list[Method]:
     """Comma-separated method names. Raises OptionError for one that does not exist or comes twice."""
-    methods = [parse_method(name.strip()) for name in names.split(",") if name.strip()]
+    parts = re.split(r",(?!\s*[\d.])", names)  # numbers go on with an argument: replay:0.8,0.7
+    methods = [parse_method(name.strip()) for name in parts if name.strip()]
     if not methods:
         raise OptionError(f"`--methods` is `{names}`: give some of {', '.join(_KINDS)}")
     seen = [m.name for m in methods]
@@ -94,6 +98,9 @@ def _split_length(text: str, argument: str) -> tuple[str, int | None]:
 
 
 def _check_argument(text: str, name: str, argument: str, n_draft: int | None) -> None:
+    if name == "replay":
+        parse_chances(argument)
+        return
     allowed = {"oracle": ("", "copy"), "genai": GENAI_MODES}.get(name, ("",))
     if _kind(name) != "drafter" and name != "llamacpp" and argument not in allowed:
         wanted = ", ".join(f"{name}:{a}" if a else name for a in allowed)

@@ -21,6 +21,7 @@ class Oracle:
     name = "oracle"
     kind: DraftKind = "deterministic"
     has_laws = False
+    is_certain = True  # every token it drafts will be accepted
 
     def __init__(self, *, copy_only: bool = False) -> None:
         self._copy_only = copy_only

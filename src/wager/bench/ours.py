@@ -8,6 +8,7 @@ from collections.abc import Callable
 from wager.bench.answer import Answer, Request
 from wager.bench.methods import Method
 from wager.bench.oracle import Certain, Oracle
+from wager.bench.replay import Replay, parse_chances
 from wager.llm import LLM
 from wager.policies.cost_driven import CostDriven
 from wager.record import StepRecord
@@ -25,7 +26,7 @@ class Ours:
 
     def __init__(self, llm: LLM, method: Method) -> None:
         self._llm = llm
-        self._oracle = Oracle(copy_only=method.argument == "copy") if method.kind == "oracle" else None
+        self._oracle = _oracle(method)
         spec: Drafter | str = self._oracle or ("none" if method.kind == "plain" else method.drafter)
         self._steps: list[StepRecord] = []
         self._engine = llm.make_engine(
@@ -36,7 +37,7 @@ class Ours:
             on_step=self._steps.append,
         )
         drafter = self._engine.drafter
-        if self._oracle is not None and isinstance(self._engine.policy, CostDriven):
+        if self._oracle is not None and self._oracle.is_certain and isinstance(self._engine.policy, CostDriven):
             self._engine.policy.acceptance = Certain()
         self.is_exact = llm.info["exactness"] == "bit-identical"
         self.settings: JSON = {
@@ -79,6 +80,14 @@ class Ours:
 
     def close(self) -> None:
         """The model belongs to whoever loaded it."""
+
+
+def _oracle(method: Method) -> Oracle | None:
+    if method.kind != "oracle":
+        return None
+    if method.argument in ("", "copy"):
+        return Oracle(copy_only=method.argument == "copy")
+    return Replay(parse_chances(method.argument))
 
 
 def load(model: str, profile: str, *, threads: int | None, progress: Progress | None) -> LLM:

@@ -7,6 +7,7 @@ of random codes, so that writing takes the memory of the largest matrix. Graph, 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,11 @@ def _matrices(shape: Shape) -> list[tuple[int, int]]:
     heads, kv_heads = shape.n_heads * shape.head_dim, shape.n_kv_heads * shape.head_dim
     layer = [(heads + 2 * kv_heads, shape.hidden), (shape.hidden, heads), (2 * shape.ffn, shape.hidden)]
     return [(shape.vocab, shape.hidden), *layer, (shape.hidden, shape.ffn)]
+
+
+def folder_name(name: str, form: str, seed: int) -> str:
+    """What a model of random weights is called under WAGER_HOME; it never looks like a real one."""
+    return f"random-{re.sub('[^A-Za-z0-9.]+', '-', name)}-{form}-seed{seed}"
 
 
 def n_bytes(shape: Shape, form: str) -> int:
