@@ -6,7 +6,7 @@ from collections.abc import Sequence as ListLike
 
 from wager.cache import BlockPool
 from wager.commit import terminal_ids
-from wager.errors import CapacityError, PromptError
+from wager.errors import CapacityError, OptionError, PromptError
 from wager.sampling import check_allowed, check_ids
 from wager.types import Sampling
 
@@ -23,6 +23,8 @@ def check_request(
     """Raises PromptError or CapacityError where a prompt can never run, OptionError for options that cannot hold."""
     check_ids(sampling, n_ids)
     check_allowed(sampling, terminal_ids(sampling, eos_ids), n_ids)
+    if sampling.constraint is not None and not any(0 <= token < n_ids for token in eos_ids):
+        raise OptionError(f"`constraint` is {sampling.constraint!r}, but no token ends this model's text: leave it out")
     if not tokens:
         raise PromptError("the prompt is empty: give at least one token")
     if not all(0 <= t < n_ids for t in tokens):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence as ListLike
 from typing import Protocol
 
+from wager.errors import WagerError
 from wager.sampling import logprobs
 from wager.types import F32, Event, Finish, Sampling, Sequence
 
@@ -44,8 +45,10 @@ def commit(
     *,
     eos_ids: frozenset[int],
     context_length: int,
+    error: WagerError | None = None,
 ) -> Event:
-    """Commit ``tokens`` one at a time until a terminal condition; ``rows`` are the logits each was chosen from.
+    """Commit ``tokens`` one at a time until a terminal condition; ``rows`` are the logits each was chosen from. After
+    them an ``error`` ends the sequence.
 
     The token that ends a sequence is committed (ids, logprobs and usage include it); what follows it is dropped. The
     text leaves out end-of-text ids and the stop string.
@@ -66,9 +69,13 @@ def commit(
         if seq.finish is not None:
             pieces.append(text.finish())
             break
+    if seq.finish is None and error is not None:
+        seq.finish, seq.error = "error", error
+        pieces.append(text.finish())
     committed = tuple(seq.tokens[n_tokens:])
-    n_drafted = min(len(committed), len(tokens) - 1)
-    return Event(seq.id, committed, "".join(pieces), seq.finish, tuple(seq.logprobs[n_logprobs:]), n_drafted)
+    n_drafted = min(len(committed), len(tokens) - (error is None))
+    new = tuple(seq.logprobs[n_logprobs:])
+    return Event(seq.id, committed, "".join(pieces), seq.finish, new, n_drafted, seq.error)
 
 
 def _finish(seq: Sequence, context_length: int, *, stopped: bool) -> Finish | None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as ListLike
-from dataclasses import dataclass, field
+from dataclasses import replace
 
+from wager import guided
 from wager.admit import check_request
 from wager.cache import BlockPool, Fork
 from wager.commit import SilentText, TextStream, commit, terminal_ids
@@ -30,6 +31,7 @@ from wager.pack import (
 )
 from wager.policies.base import Policy
 from wager.record import RunStats, StepRecord
+from wager.rounds import Round, Run
 from wager.sampling import Noise
 from wager.schedule import Budget, Turn, bounded, plan, rows_for
 from wager.tree import merged
@@ -40,6 +42,7 @@ from wager.types import (
     Drafter,
     Event,
     Forward,
+    Limits,
     Model,
     Sampling,
     Seen,
@@ -50,35 +53,11 @@ from wager.verify import Rows, RuleInfo, check_rule_takes, rule_named
 from wager.view import View
 
 
-@dataclass(slots=True, eq=False)
-class _Run:
-    """A sequence and what the engine keeps beside it."""
-
-    seq: Sequence
-    noise: Noise
-    text: TextStream
-    drafter: Drafter | None
-    stats: RunStats = field(default_factory=RunStats)
-    submitted_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Round:
-    """What one sequence does in this step. ``draft`` is what the rule sees; the feed has every context of it once, and
-    ``node_of`` (n,) tells where.
-    """
-
-    run: _Run
-    draft: Draft
-    node_of: ListLike[int]
-    feed: Feed
-    slots: Slots
-
-
 class Engine:
     """Runs sequences on a target. Single-threaded: call its methods from one thread.
 
-    Raises OptionError where ``rule`` is not right for what ``drafter`` drafts.
+    ``vocabulary``: what constraints are made for (``constraint.Constraint.guide``). Raises OptionError where ``rule``
+    is not right for what ``drafter`` drafts.
     """
 
     def __init__(
@@ -90,6 +69,7 @@ class Engine:
         drafter: Drafter | None = None,
         policy: Policy | None = None,
         rule: RuleInfo | None = None,
+        vocabulary: object = None,
         n_new: int = 512,
         max_seqs: int = 64,
         prefix_caching: bool = True,
@@ -101,13 +81,14 @@ class Engine:
             check_rule_takes(self.rule, drafter)
         self.eos_ids = frozenset(eos_ids)
         self.n_valid_ids = n_valid_ids or model.vocab_size
+        self.vocabulary = vocabulary
         n_pad = n_pad_blocks(model, model.max_rows)
         self._pad_blocks = range(n_pad)
         self.cache = BlockPool(model.n_blocks - n_pad, model.block_size, first=n_pad, prefix_caching=prefix_caching)
         self.budget = Budget(n_new, model.max_rows, min(max_seqs, model.max_rows // least_rows(model.rows_rule)))
         self._view = View(model, self.cache, drafter)
         self.on_step = on_step
-        self._runs: dict[int, _Run] = {}  # in order of arrival
+        self._runs: dict[int, Run] = {}  # in order of arrival
         self._next_id = 0
 
     # -- requests ------------------------------------------------------------------------------------------------
@@ -125,9 +106,10 @@ class Engine:
         """Queue a prompt. Raises PromptError or CapacityError where it can never run, OptionError for bad ids."""
         context = self.model.context_length
         check_request(tokens, sampling, self.n_valid_ids, eos_ids=self.eos_ids, context=context, cache=self.cache)
-        seq = Sequence(self._next_id, list(tokens), len(tokens), sampling, seed, sample)
+        guide = sampling.constraint.guide(self.vocabulary) if sampling.constraint is not None else None
+        seq = Sequence(self._next_id, list(tokens), len(tokens), sampling, seed, sample, guide=guide)
         self._next_id += 1
-        run = _Run(seq, Noise(seed, sample), text or SilentText(), self.drafter if speculate else None)
+        run = Run(seq, Noise(seed, sample), text or SilentText(), self.drafter if speculate else None)
         run.submitted_s = time.perf_counter()
         self._runs[seq.id] = run
         return seq
@@ -164,7 +146,7 @@ class Engine:
         turns = self._plan()
         drafts = self._propose(turns)
         drafted = time.perf_counter()
-        rounds: list[_Round] = []
+        rounds: list[Round] = []
         try:
             self._reserve(turns, drafts, rounds)
             packed = self._pack(rounds)
@@ -212,18 +194,28 @@ class Engine:
         asked = [i for i, turn in enumerate(turns) if turn.reaches_end and runs[i].drafter is not None]
         if not asked or self.drafter is None or self.policy is None:
             return drafts
-        seqs = [turns[i].seq for i in asked]
+        seqs, drafter = [turns[i].seq for i in asked], self.drafter
         rule, masks, context = self.model.rows_rule, self.model.tree_masks, self.model.context_length
         rows = [rows_for(turns[i], turns, self.budget, rule=rule) for i in asked]
+
+        def room(limit: Limits, i: int, n: int) -> Limits:
+            return bounded(
+                limit, turns[i], n, self.budget, context=context, rule=rule, masks=masks, trees=self.rule.trees
+            )
+
+        forced = [guided.forced(turns[i].seq, room(Limits(n, n), i, n)) for i, n in zip(asked, rows, strict=True)]
         limits = [
-            bounded(limit, turns[i], n, self.budget, context=context, rule=rule, masks=masks, trees=self.rule.trees)
-            for limit, i, n in zip(self.policy.limits(seqs, self.drafter), asked, rows, strict=True)
+            guided.left_to_drafter(room(limit, i, n), run, drafter)
+            for limit, i, n, run in zip(self.policy.limits(seqs, drafter), asked, rows, forced, strict=True)
         ]
         try:
-            proposed = self.drafter.propose(seqs, limits)
+            proposed = drafter.propose(seqs, limits)
         finally:
             self._view.release()
-        for i, n, draft in zip(asked, rows, self.policy.cut(seqs, proposed), strict=True):
+        proposed = [guided.fitting(seq, draft) for seq, draft in zip(seqs, proposed, strict=True)]
+        kept = self.policy.cut(seqs, proposed)
+        for i, n, run, cut in zip(asked, rows, forced, kept, strict=True):
+            draft = guided.led(cut, run, drafter)
             # every branch of a tree feeds the pending tokens again: where that is too much, the last ones stay out
             n_committed = turns[i].n_new + extra_rows(turns[i].seq, turns[i].n_new, 1, rule)
             fits = masks or tree_rows(draft, n_committed) <= n
@@ -231,7 +223,7 @@ class Engine:
             drafts[i] = draft if fits else leading(draft, n_committed, n)
         return drafts
 
-    def _reserve(self, turns: ListLike[Turn], drafts: ListLike[Draft], rounds: list[_Round]) -> None:
+    def _reserve(self, turns: ListLike[Turn], drafts: ListLike[Draft], rounds: list[Round]) -> None:
         """Blocks for every row, into ``rounds``. Short of blocks: without drafts, then the youngest are evicted.
 
         Once a turn goes without, prompts after it wait: they are younger and would take what it needs.
@@ -248,7 +240,7 @@ class Engine:
                 rounds.append(round_)
         assert rounds, "nothing could be scheduled although every sequence fits alone"
 
-    def _try_reserve(self, turn: Turn, draft: Draft) -> _Round | None:
+    def _try_reserve(self, turn: Turn, draft: Draft) -> Round | None:
         seq = turn.seq
         stop = seq.n_cached + turn.n_new
         fed, node_of = merged(draft)
@@ -266,7 +258,7 @@ class Engine:
                     self.cache.drop(other)
                 return None
             forks.append(fork)
-        return _Round(self._runs[seq.id], draft, node_of, feed, Slots(self.cache.table(seq.id), tuple(forks)))
+        return Round(self._runs[seq.id], draft, node_of, feed, Slots(self.cache.table(seq.id), tuple(forks)))
 
     def _evict_youngest(self, spared: set[int]) -> bool:
         for run in reversed(self._runs.values()):
@@ -275,7 +267,7 @@ class Engine:
                 return True
         return False
 
-    def _pack(self, rounds: ListLike[_Round]) -> Packed:
+    def _pack(self, rounds: ListLike[Round]) -> Packed:
         copies = [pair for r in rounds for fork in r.slots.forks for pair in fork.copies]
         if copies:
             self.model.copy([src for src, _ in copies], [dst for _, dst in copies])
@@ -287,7 +279,7 @@ class Engine:
             block_size=self.cache.block_size,
         )
 
-    def _settle(self, rounds: ListLike[_Round], packed: Packed, forward: Forward) -> list[Verdict | None]:
+    def _settle(self, rounds: ListLike[Round], packed: Packed, forward: Forward) -> list[Verdict | None]:
         """The rule's verdict per sequence, in nodes of its feed; None while it still reads its prompt."""
         verdicts: list[Verdict | None] = []
         logits = forward.logits[:, : self.n_valid_ids]
@@ -299,12 +291,12 @@ class Engine:
             banned = terminal_ids(run.seq.sampling, self.eos_ids)
             seen = [int(index[0]), *(int(index[node + 1]) for node in round_.node_of)]
             rows = Rows(logits, seen, run.seq, round_.draft, banned=banned)
-            verdict = self.rule.rule(rows, round_.draft, run.noise)
-            verdicts.append(Verdict(tuple(round_.node_of[node] for node in verdict.path), verdict.token))
+            verdict = rows.ended(self.rule.rule(rows, round_.draft, run.noise))
+            verdicts.append(replace(verdict, path=tuple(round_.node_of[node] for node in verdict.path)))
         return verdicts
 
     def _commit(
-        self, rounds: ListLike[_Round], packed: Packed, forward: Forward, verdicts: ListLike[Verdict | None]
+        self, rounds: ListLike[Round], packed: Packed, forward: Forward, verdicts: ListLike[Verdict | None]
     ) -> list[Event]:
         events = []
         for round_, index, verdict in zip(rounds, packed.rows, verdicts, strict=True):
@@ -314,11 +306,17 @@ class Engine:
                 seq.n_cached = feed.stop
                 self.cache.keep(seq.id, seq.tokens, seq.n_cached)
                 continue
-            nodes = (-1, *verdict.path)
-            tokens = [*(int(feed.draft.tokens[node]) for node in verdict.path), verdict.token]
-            rows = [forward.logits[index[node + 1], : self.n_valid_ids] for node in nodes]
+            tokens = [int(feed.draft.tokens[node]) for node in verdict.path]
+            tokens += [verdict.token] if verdict.error is None else []
+            rows = [forward.logits[index[node + 1], : self.n_valid_ids] for node in (-1, *verdict.path)]
             event = commit(
-                seq, tokens, rows, round_.run.text, eos_ids=self.eos_ids, context_length=self.model.context_length
+                seq,
+                tokens,
+                rows[: len(tokens)],
+                round_.run.text,
+                eos_ids=self.eos_ids,
+                context_length=self.model.context_length,
+                error=verdict.error,
             )
             seq.n_cached = min(feed.stop + n_in_place(feed, verdict.path), len(seq.tokens) - 1)
             self.cache.keep(seq.id, seq.tokens, seq.n_cached)
@@ -326,7 +324,7 @@ class Engine:
             events.append(event)
         return events
 
-    def _keep_branch(self, round_: _Round, verdict: Verdict | None) -> None:
+    def _keep_branch(self, round_: Round, verdict: Verdict | None) -> None:
         """Adopt the fork that holds the accepted path; release the others."""
         path = verdict.path if verdict is not None else ()
         if not round_.slots.forks:
@@ -338,19 +336,19 @@ class Engine:
             else:
                 self.cache.drop(fork)
 
-    def _undo(self, rounds: ListLike[_Round]) -> None:
+    def _undo(self, rounds: ListLike[Round]) -> None:
         for round_ in rounds:
             for fork in round_.slots.forks:
                 self.cache.drop(fork)
             self.cache.keep(round_.feed.seq.id, round_.feed.seq.tokens, round_.feed.seq.n_cached)
 
     def _observe(
-        self, rounds: ListLike[_Round], packed: Packed, forward: Forward, verdicts: ListLike[Verdict | None]
+        self, rounds: ListLike[Round], packed: Packed, forward: Forward, verdicts: ListLike[Verdict | None]
     ) -> None:
         decided = [
             (round_.feed, verdict, Seen(forward.logits[:, : self.n_valid_ids], index, forward.hidden))
             for round_, index, verdict in zip(rounds, packed.rows, verdicts, strict=True)
-            if verdict is not None and index is not None and round_.run.drafter is not None
+            if verdict is not None and index is not None and verdict.error is None and round_.run.drafter is not None
         ]
         seqs, drafts = [feed.seq for feed, _, _ in decided], [feed.draft for feed, _, _ in decided]
         try:
@@ -364,7 +362,7 @@ class Engine:
 
     def _record(
         self,
-        rounds: ListLike[_Round],
+        rounds: ListLike[Round],
         packed: Packed,
         events: ListLike[Event],
         *,
@@ -389,8 +387,9 @@ class Engine:
 
     # -- small things --------------------------------------------------------------------------------------------
 
-    def _close(self, run: _Run) -> None:
+    def _close(self, run: Run) -> None:
         del self._runs[run.seq.id]
+        run.seq.guide = None
         if self.cache.is_open(run.seq.id):
             self.cache.close(run.seq.id)
         if self.drafter is not None:

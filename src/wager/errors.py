@@ -32,3 +32,7 @@ class CapacityError(WagerError):
 
 class IdentityError(WagerError):
     """``--require-identical`` was asked for, and this machine or profile cannot promise it."""
+
+
+class ConstraintError(WagerError):
+    """A constraint that leaves no token to go on with, or takes too much to follow: it ends one sequence, no other."""

@@ -15,7 +15,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from wager.errors import OptionError
+from wager.constraint import Mask
+from wager.errors import ConstraintError, OptionError
 from wager.types import F32, F64, I64, Sampling, TokenLogprob
 
 U64 = npt.NDArray[np.uint64]
@@ -28,6 +29,7 @@ _GOLDEN = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: the increment of splitmix64
 _MUL1 = 0xBF58476D1CE4E5B9  # Stafford's variant 13 of the 64-bit finaliser
 _MUL2 = 0x94D049BB133111EB
 _CHUNK = 16384  # larger temporaries are given back to the system and cost more in page faults than in arithmetic
+_DEAD_END = "the constraint allows no token here that `logit_bias` does not ban: change one of them"
 _SMALL = 2048  # below this many tokens the plain race is the fast one
 
 
@@ -155,6 +157,7 @@ def is_plain(sampling: Sampling) -> bool:
         and sampling.frequency_penalty == 0
         and not sampling.logit_bias
         and sampling.min_tokens == 0
+        and sampling.constraint is None
     )
 
 
@@ -165,16 +168,23 @@ def is_softmax(sampling: Sampling) -> bool:
 
 
 def scores(
-    logits: F32, sampling: Sampling, *, tokens: ListLike[int] | I64, n_prompt: int, banned: Iterable[int] = ()
+    logits: F32,
+    sampling: Sampling,
+    *,
+    tokens: ListLike[int] | I64,
+    n_prompt: int,
+    banned: Iterable[int] = (),
+    allowed: Mask | None = None,
 ) -> Scores:
     """Unnormalised log-weights (V,) of the next token; -inf where an option drops it.
 
     ``tokens`` is everything before it: prompt, output and the speculative prefix of the walked path. ``banned`` ids
-    (end of text, stop ids) are impossible while fewer than ``min_tokens`` output tokens exist. Order: penalties, bias,
-    min_tokens, temperature, top_k, top_p, min_p. At temperature 0 the last three change nothing and are not applied,
-    and logits that no option touches come back as they are (float32, shared memory): read them, do not write.
+    (end of text, stop ids) are impossible while fewer than ``min_tokens`` output tokens exist, and what is not
+    ``allowed`` (V,) always. Order: penalties, bias, allowed, min_tokens, temperature, top_k, top_p, min_p. At
+    temperature 0 the last three change nothing and are not applied, and logits that no option touches come back as they
+    are (float32, shared memory): read them, do not write.
 
-    Raises ``OptionError`` when nothing is left to choose from.
+    Raises ``OptionError`` when nothing is left to choose from, ``ConstraintError`` where ``allowed`` is why.
     """
     if is_plain(sampling):
         x: Scores = logits
@@ -182,6 +192,10 @@ def scores(
         wide = logits.astype(np.float64)
         _penalise(wide, sampling, tokens, n_prompt)
         _bias(wide, sampling)
+        if allowed is not None:
+            wide[~allowed] = -np.inf
+            if wide.max() == -np.inf:
+                raise ConstraintError(_DEAD_END)
         if len(tokens) - n_prompt < sampling.min_tokens:
             wide[list(banned)] = -np.inf
         x = wide

@@ -6,8 +6,6 @@ Letters in shapes: **B** fed subsequences, **T** tokens fed, **R** rows of logit
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from collections.abc import Sequence as ListLike
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -15,80 +13,22 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from wager.errors import OptionError
+from wager.constraint import Guide
+from wager.errors import WagerError
+from wager.request import Sampling as Sampling
 
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
 
-Finish = Literal["stop", "length", "cancelled"]
+Finish = Literal["stop", "length", "cancelled", "error"]
 # How tokens are laid out in a forward so that their logits do not depend on how they are grouped. "pair": every
 # subsequence has at least two rows. "split": a prompt is read in subsequences of at least two rows, and every output
 # token is a subsequence of its own. "any": nothing is promised.
 RowsRule = Literal["split", "pair", "any"]
 DraftKind = Literal["deterministic", "coupled", "iid", "without_replacement"]
 SAMPLED: frozenset[DraftKind] = frozenset(("iid", "without_replacement"))  # kinds whose chance rules rely on
-
-
-def _require(ok: bool, name: str, value: object, want: str) -> None:
-    if not ok:
-        raise OptionError(f"`{name}` is {value!r}: {want}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sampling:
-    """How the next token is chosen from the target's logits, and when to stop.
-
-    Order of application: penalties, bias, min_tokens, temperature, top_k, top_p, min_p. ``repetition_penalty`` sees
-    prompt and output, ``presence_penalty`` and ``frequency_penalty`` the output only. ``temperature`` 0 is greedy
-    (ties to the lowest id). ``seed`` None draws one and reports it. ``logprobs`` k reports the log-softmax of the raw
-    logits for the chosen token and the k most likely ones.
-
-    Raises ``OptionError`` for a value outside its range.
-    """
-
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    logit_bias: Mapping[int, float] = field(default_factory=dict)
-    logprobs: int | None = None
-    max_tokens: int = 256
-    min_tokens: int = 0
-    stop: tuple[str, ...] = ()
-    stop_token_ids: tuple[int, ...] = ()
-    ignore_eos: bool = False
-    seed: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"):
-            value = getattr(self, name)
-            _require(isinstance(value, int | float) and math.isfinite(value), name, value, "give a finite number")
-        for name in ("top_k", "max_tokens", "min_tokens", "logprobs", "seed"):
-            value = getattr(self, name)
-            optional = value is None and name in ("logprobs", "seed")
-            _require(optional or isinstance(value, int), name, value, "give an integer")
-        _require(self.temperature >= 0, "temperature", self.temperature, "give 0 (greedy) or a positive number")
-        _require(0 < self.top_p <= 1, "top_p", self.top_p, "give a number in (0, 1]")
-        _require(self.top_k >= 0, "top_k", self.top_k, "give 0 (off) or a positive integer")
-        _require(0 <= self.min_p <= 1, "min_p", self.min_p, "give a number in [0, 1]")
-        _require(self.repetition_penalty > 0, "repetition_penalty", self.repetition_penalty, "give a positive number")
-        _require(self.max_tokens >= 1, "max_tokens", self.max_tokens, "give at least 1")
-        _require(0 <= self.min_tokens <= self.max_tokens, "min_tokens", self.min_tokens, "give 0 … max_tokens")
-        _require(self.logprobs is None or 0 <= self.logprobs <= 20, "logprobs", self.logprobs, "give 0 … 20 or None")
-        _require(self.seed is None or 0 <= self.seed < 2**64, "seed", self.seed, "give an integer in [0, 2^64)")
-        _require(not isinstance(self.stop, str), "stop", self.stop, "give a sequence of strings")
-        _require(all(s and isinstance(s, str) for s in self.stop), "stop", self.stop, "give non-empty strings")
-        ids = (*self.stop_token_ids, *self.logit_bias)
-        _require(all(isinstance(i, int) for i in ids), "stop_token_ids or logit_bias", ids, "give integer token ids")
-        for name in ("stop", "stop_token_ids"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
-        finite = all(not math.isnan(b) for b in self.logit_bias.values())
-        _require(finite, "logit_bias", self.logit_bias, "give numbers (-inf bans a token)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +45,8 @@ class Sequence:
     """One request (or one sample of it). ``tokens`` is the truth: prompt + committed output.
 
     ``n_cached`` is the length of the prefix whose K/V the target's cache holds: 0 <= n_cached < len(tokens). ``sample``
-    tells the n samples of one request apart in the noise. ``finish`` is None while it runs.
+    tells the n samples of one request apart in the noise. ``guide`` is what the sampling's constraint has become, while
+    it runs. ``finish`` is None while it runs; ``error`` says why where it is "error".
     """
 
     id: int
@@ -115,7 +56,9 @@ class Sequence:
     seed: int
     sample: int = 0
     n_cached: int = 0
+    guide: Guide | None = None
     finish: Finish | None = None
+    error: WagerError | None = None
     logprobs: list[TokenLogprob] = field(default_factory=list)
 
     @property
@@ -186,18 +129,21 @@ EMPTY = chain([])
 class Verdict:
     """What the rule decided: ``path`` are the accepted nodes from root to leaf, ``token`` the one after them.
 
-    Of i.i.d. duplicates the path names the first (``tree.contexts``).
+    Of i.i.d. duplicates the path names the first (``tree.contexts``). ``error``: why nothing can follow the path; then
+    ``token`` means nothing.
     """
 
     path: tuple[int, ...]
     token: int
+    error: WagerError | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
     """What one sequence gained in one step. ``text`` is the printable piece, ``finish`` not None on the last one.
 
-    ``n_drafted`` says how many of ``tokens`` came out of the draft (the first ones, in order).
+    ``n_drafted`` says how many of ``tokens`` came out of the draft (the first ones, in order), ``error`` why it ended
+    where ``finish`` is "error".
     """
 
     seq_id: int
@@ -206,6 +152,7 @@ class Event:
     finish: Finish | None
     logprobs: tuple[TokenLogprob, ...] = ()
     n_drafted: int = 0
+    error: WagerError | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -33,7 +33,7 @@ from wager.drafters.drawing import (
     trunk_of,
 )
 from wager.drafters.vocabularies import check_path, folder_of
-from wager.errors import VocabularyError
+from wager.errors import ConstraintError, VocabularyError
 from wager.pack import Feed, Slots, extra_rows, n_pad_blocks, n_read, pack
 from wager.sampling import Noise, Scores, arrivals, scores
 from wager.types import EMPTY, F32, Draft, DraftKind, Law, Limits, Model, Sampling, Seen, Sequence, Verdict
@@ -143,7 +143,9 @@ class ModelDrafter:
                 ready[seq.id] = self._states[seq.id]
         n_free = self._pool.n_free
         for seq_id, state in ready.items():
-            limit, greedy = asked[seq_id], state.branches[0].seq.sampling.temperature == 0
+            limit, seq = asked[seq_id], state.branches[0].seq
+            # how many a constraint lets draw without replacement differs from context to context
+            greedy = seq.sampling.temperature == 0 or seq.guide is not None
             # as if all branches parted as early as they can: a sampled draft must have its form whatever is drawn
             n_blocks = self._pool.blocks_for_fork(
                 state.start + trunk_of(self.drawing, limit), state.start + limit.depth + 1
@@ -303,7 +305,13 @@ class ModelDrafter:
 
     def _scores(self, seq: Sequence, sampling: Sampling, logits: F32) -> Scores:
         banned = terminal_ids(sampling, self._eos_ids)
-        return scores(logits, sampling, tokens=seq.tokens, n_prompt=seq.n_prompt, banned=banned)
+        given = partial(scores, logits, sampling, tokens=seq.tokens, n_prompt=seq.n_prompt, banned=banned)
+        if seq.guide is None:
+            return given()
+        try:
+            return given(allowed=seq.guide.allowed(seq.output))
+        except ConstraintError:  # that is the target's to say; what is drafted here does not matter
+            return given()
 
     def _draft(self, state: State) -> Draft:
         return draft_of(state, self.kind, has_laws=self.has_laws)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as ListLike
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from wager.errors import ConstraintError
 from wager.sampling import Noise, Scores, exponentials, is_plain, is_softmax, log_sum, scores
 from wager.types import F32, F64, I64, Draft, DraftKind, Sampling, Sequence, Verdict
 from wager.verify.dice import Dice
@@ -33,6 +34,7 @@ class Rows:
         self._draft = draft
         self._banned = tuple(banned)
         self._scores: dict[int, Scores] = {}
+        self._ends: dict[int, ConstraintError] = {}
         self._weights: dict[int, tuple[F64, float]] = {}
         self._committed: I64 | None = None
 
@@ -65,14 +67,33 @@ class Rows:
     def scores(self, node: int) -> Scores:
         """Unnormalised log-weights (V,) after ``node``, all sampling options applied. Read only."""
         if node not in self._scores:
-            self._scores[node] = scores(
-                self.logits(node),
-                self.sampling,
-                tokens=self._history(node),
-                n_prompt=self._seq.n_prompt,
-                banned=self._banned,
-            )
+            try:
+                self._scores[node] = self._scored(node)
+            except ConstraintError as error:  # the sequence ends here, if it comes here: rules need not know
+                self._ends[node] = error
+                self._scores[node] = np.where(np.arange(self._logits.shape[1]) == 0, 0.0, -np.inf)
         return self._scores[node]
+
+    def _scored(self, node: int) -> Scores:
+        history, seq, allowed = self._history(node), self._seq, None
+        if seq.guide is not None:
+            path = self._draft.tokens[self.path(node)].tolist()
+            allowed = seq.guide.allowed([*seq.output, *path])
+        return scores(
+            self.logits(node),
+            self.sampling,
+            tokens=history,
+            n_prompt=seq.n_prompt,
+            banned=self._banned,
+            allowed=allowed,
+        )
+
+    def ended(self, verdict: Verdict) -> Verdict:
+        """The verdict, cut where the constraint let nothing follow."""
+        for n, node in enumerate((-1, *verdict.path)):
+            if node in self._ends:
+                return replace(verdict, path=verdict.path[:n], error=self._ends[node])
+        return verdict
 
     def _history(self, node: int) -> I64 | list[int]:
         if is_plain(self.sampling):
