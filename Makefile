@@ -5,14 +5,17 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: help demo test test-model lint bench docs clean
+.PHONY: help demo test test-model test-browser lint bench bench-short peers docs clean
 
 help:
 	@echo "make demo        answer a prompt twice, plain and speculative, and compare"
 	@echo "make test        the tests that need no real model"
 	@echo "make test-model  the tests on the default model (pulled on first use)"
+	@echo "make test-browser  the tests that look at pages with Chromium"
 	@echo "make lint        ruff, mypy --strict"
 	@echo "make bench       measure against plain decoding and peers"
+	@echo "make bench-short the same on a few prompts, in two minutes"
+	@echo "make peers       an environment for transformers on torch, which make bench finds"
 	@echo "make docs        check the documents"
 
 .venv: $(STAMP)
@@ -28,7 +31,11 @@ demo: $(STAMP)
 	@$(BIN)/wager demo
 
 test: $(STAMP)
-	@$(BIN)/python -m pytest -m "not model" -n auto --maxprocesses 8
+	@$(BIN)/python -m pytest -m "not model and not browser" -n auto --maxprocesses 8
+
+test-browser: $(STAMP)
+	@command -v chromium >/dev/null || { echo "error: no chromium on PATH: apt-get install -y --no-install-recommends chromium" >&2; exit 2; }
+	@$(BIN)/python -m pytest -m browser
 
 test-model: $(STAMP)
 	@$(BIN)/wager pull smollm2-135m
@@ -43,8 +50,23 @@ bench: $(STAMP)
 	@$(PIP) install --editable '.[dev,bench]'
 	@$(BIN)/wager bench $(BENCH)
 
+# What CI runs: every part of a measurement once, and no figure that means much.
+bench-short: $(STAMP)
+	@rm -rf bench-out/short
+	@$(BIN)/wager bench --methods plain,lookup,auto,genai --per-task 1 --tasks multi_turn,qa,math,agent -n 32 \
+		--out bench-out/short
+
+peers: .venv-peers/.installed
+
+# torch must not come into .venv. TORCH names another build, such as one without CUDA.
+.venv-peers/.installed:
+	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer on PATH: install one, or make PYTHON=/path/to/python" >&2; exit 2; }
+	@test -x .venv-peers/bin/python || $(PYTHON) -m venv --clear .venv-peers
+	@.venv-peers/bin/python -m pip --quiet --disable-pip-version-check install $(or $(TORCH),torch==2.13.0) 'transformers>=5' accelerate gguf
+	@touch $@
+
 docs: $(STAMP)
 	@$(BIN)/python -m pytest tests/unit/test_docs.py
 
 clean:
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis bench-out rules-out drafting-out
+	rm -rf .venv .venv-peers build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis bench-out rules-out drafting-out

@@ -70,7 +70,7 @@ def test_llama_cpp_is_timed_by_its_own_clock(gguf: Path) -> None:
     runner = open_peer(parse_method(f"llamacpp:{gguf}"), ir_dir=gguf, properties={}, eos_ids=[])
     try:
         answer = runner.run(ask([9, 8]))
-        assert runner.settings == {"engine": "llama.cpp b123", "gguf": "m.gguf"}
+        assert runner.settings == {"engine": "llama.cpp b123", "gguf": "m.gguf", "weights_bytes": 4}
         assert answer.tokens == [9] * 5
         assert answer.times_s == pytest.approx([0.5, 0.6, 0.7, 0.8, 0.9])
         with pytest.raises(MissingPeer, match="failed at /completion"):

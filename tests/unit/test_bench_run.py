@@ -3,80 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from wager.bench.answer import Answer, MissingPeer, Request
-from wager.bench.journal import Journal, rows_of, runs
-from wager.bench.methods import parse_methods
-from wager.bench.report import MIN_DECODED, markdown, summarise
-from wager.bench.run import EncodedPrompt, Measurement
-from wager.types import Sampling
-
-N_TOKENS = 12
-PROMPTS = [EncodedPrompt("p0", "a", [1, 2]), EncodedPrompt("p1", "a", [3]), EncodedPrompt("p2", "b", [4, 5])]
-Reply = Callable[[Request], list[int]]
-
-
-def counting(request: Request) -> list[int]:
-    return [request.tokens[0] + i for i in range(min(N_TOKENS, request.sampling.max_tokens))]
-
-
-class FakeRunner:
-    """Takes ``step_s`` a token after a first token at 1 s; writes down who was asked what, in order."""
-
-    def __init__(self, name: str, log: list[tuple[str, Request]], *, step_s: float = 1.0, reply: Reply = counting):
-        self.settings: dict[str, Any] = {}
-        self.closed = False
-        self._name, self._log, self._step_s, self._reply = name, log, step_s, reply
-
-    def run(self, request: Request) -> Answer:
-        self._log.append((self._name, request))
-        tokens = self._reply(request)
-        n = len(tokens)
-        times_s = [1.0 + self._step_s * i for i in range(n)]
-        decode_s = times_s[-1] - 1.0
-        stats = {"n_forwards": n, "n_drafted": 4, "n_accepted": 2, "decode_target_s": 0.9 * decode_s}
-        return Answer(tokens, times_s, "length", {} if self._name.startswith("genai") else stats)
-
-    def close(self) -> None:
-        self.closed = True
-
-
-class Bench:
-    """A measurement with fake runners in a folder of its own; ``measure`` may be called again to continue."""
-
-    def __init__(self, folder: Path, names: str, **speeds: float) -> None:
-        self.folder, self.methods = folder, parse_methods(names)
-        self.log: list[tuple[str, Request]] = []
-        self.said: list[str] = []
-        self.ticks: list[tuple[str, int, int]] = []
-        self.runners = {m.name: FakeRunner(m.name, self.log, step_s=speeds.get(m.name, 1.0)) for m in self.methods}
-        self.exact = frozenset(m.name for m in self.methods if m.is_ours)
-
-    def measure(self, *, repeats: int = 1, temperature: float = 0.0, max_tokens: int = 64) -> Measurement:
-        cpu = {"name": "chip", "n_cores": 2, "flags": ["avx2"]}
-        settings = {"methods": [m.name for m in self.methods], "model": "m", "suite": "s.jsonl", "seed": 5}
-        settings |= {"max_tokens": max_tokens, "temperature": temperature, "ignore_eos": False}
-        provenance = {"started": "now", "load": [], "command": [], "git": None, "cpu": cpu, "settings": settings}
-        journal = Journal(self.folder, {**provenance, "versions": {"wager": "0", "openvino": "1"}})
-        sampling = Sampling(temperature=temperature, max_tokens=max_tokens, seed=5)
-        measurement = Measurement(
-            journal, self.methods, dict(self.runners), PROMPTS, sampling, repeats, self.exact, self.said.append,
-            lambda *tick: self.ticks.append(tick),
-        )  # fmt: skip
-        try:
-            measurement.run()
-        finally:
-            journal.close()
-        return measurement
-
-    def order(self) -> list[str]:
-        """Methods as they were asked, warm-ups left out."""
-        return [name for name, request in self.log if request.sampling.max_tokens > 16]
+from bench_tools import FORGET, N_TOKENS, Bench, counting
+from wager.bench.answer import MissingPeer, Request
+from wager.bench.journal import rows_of, runs
+from wager.bench.report import markdown
+from wager.bench.stats import Percentiles
+from wager.bench.summary import MIN_DECODED, summarise
 
 
 def test_methods_are_interleaved_and_the_order_alternates(tmp_path: Path) -> None:
@@ -97,6 +33,15 @@ def test_every_method_is_warmed_up_once_and_the_warm_up_is_not_recorded(tmp_path
     bench.measure()
     assert [name for name, request in bench.log if request.sampling.max_tokens == 16] == ["plain", "lookup"]
     assert len(runs(rows_of(tmp_path))) == 6
+
+
+def test_nothing_that_comes_again_was_answered_before(tmp_path: Path) -> None:
+    """Methods forget after the warm-up, whose prompt is measured too, and before every repeat."""
+    bench = Bench(tmp_path, "plain,lookup")
+    bench.measure(repeats=2)
+    asked = ["forget" if request is FORGET else request.sampling.max_tokens for _, request in bench.log]
+    assert asked == [16, 16, *["forget"] * 2, *[64] * 6, *["forget"] * 2, *[64] * 6]
+    assert [row["n_before"] for row in runs(rows_of(tmp_path))] == [0, 0, 1, 1, 2, 2] * 2
 
 
 def test_an_oracle_runs_when_its_text_is_known(tmp_path: Path) -> None:
@@ -204,11 +149,15 @@ def test_the_report_has_the_known_ratios(tmp_path: Path) -> None:
     assert lines["lookup"].end_to_end.value == pytest.approx((1 + 11 * 0.5) / (1 + 11 * 0.25))
     assert lines["lookup"].ms_per_token == pytest.approx(250)
     assert lines["lookup"].tokens_per_s == pytest.approx(4.0)
-    assert lines["lookup"].first_token_ms == pytest.approx(1000)
+    assert lines["lookup"].first_token_ms == Percentiles(1000, 1000, 1000, 6)
+    assert lines["lookup"].gap_ms == Percentiles(250, 250, 250, 6 * (N_TOKENS - 1))
+    assert lines["lookup"].total_s == Percentiles(*[pytest.approx(1 + 11 * 0.25)] * 3, 6)
+    assert lines["lookup"].split_ms == pytest.approx({"draft": 10, "target": 225, "host": 15})
+    assert lines["lookup"].accepted_by_depth == [[6, 18], [6, 6]]
     assert lines["lookup"].outside_share == pytest.approx(0.1)
     assert lines["lookup"].acceptance_rate == pytest.approx(0.5)
     assert lines["lookup"].tokens_per_forward == pytest.approx(1.0)
-    assert lines["genai"].outside_share is None
+    assert lines["genai"].outside_share is lines["genai"].split_ms is lines["genai"].accepted_by_depth is None
     assert {t: {m: i.value for m, i in by.items()} for t, by in summary.tasks.items()} == {
         "a": {"lookup": pytest.approx(2.0), "genai": pytest.approx(0.5)},
         "b": {"lookup": pytest.approx(2.0), "genai": pytest.approx(0.5)},
@@ -249,7 +198,7 @@ def test_a_measurement_without_plain_or_without_rows_can_be_reported(tmp_path: P
     text = markdown(summarise(rows_of(tmp_path)[:1]))
     assert text.startswith("# m on chip, 2 cores")
     for line in markdown(summary).splitlines():
-        assert not line.startswith("|") or line.count("|") in (4, 12, 3), line
+        assert not line.startswith("|") or line.count("|") in (3, 4, 6, 11, 13), line
 
 
 def test_every_row_is_one_line_of_json(tmp_path: Path) -> None:

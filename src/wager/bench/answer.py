@@ -43,11 +43,12 @@ class Answer:
 
 
 class Runner(Protocol):
-    """One method, ready to be timed. ``settings`` says with what it runs."""
+    """One method, ready to be timed. ``settings`` says with what it runs. ``forget``: as if nothing had been asked."""
 
     settings: JSON
 
     def run(self, request: Request) -> Answer: ...
+    def forget(self) -> None: ...
     def close(self) -> None: ...
 
 

@@ -1,48 +1,22 @@
-"""openvino-genai as a peer: greedy answers on token ids, timed in its own streamer. Run as a process by peers.py."""
+"""openvino-genai as a peer: greedy answers on token ids, timed in its own streamer. Run by worker.py."""
 
-from __future__ import annotations
-
-import json
-import os
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
-from wager.types import JSON
-
+JSON = dict[str, Any]
 DEFAULT_MODE = "cb"  # the fastest at batch 1, by a little (docs/benchmarks.md)
-_N_LOOKUP = 5  # draft tokens and n-gram of its prompt look-up, as in its own examples
+_N_DRAFT = 5  # draft tokens of its prompt look-up and its draft model, as in its own examples
 _MAX_NGRAM = 3
 _KV_CACHE_GB = 1
 
 
-def main() -> None:
-    options = json.loads(sys.argv[1])
-    # Whatever the libraries print must not get between the answers.
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-
-    def tell(row: JSON) -> None:
-        answers.write(json.dumps(row) + "\n")
-        answers.flush()
-
-    try:
-        generate, settings = load(options)
-        tell(settings)
-        for line in sys.stdin:
-            tell(generate(json.loads(line)))
-    except Exception as error:
-        tell({"error": str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__})
-        raise
-
-
 def load(options: JSON) -> tuple[Callable[[JSON], JSON], JSON]:
-    """The pipeline's generate function, and with what it runs."""
+    """What answers a question (token ids), and with what it runs."""
     import openvino_genai as genai
 
     mode = options["mode"] or DEFAULT_MODE
-    properties = {} if mode == "defaults" else dict(options["properties"])
+    properties = dict(options["properties"])
     scheduler = genai.SchedulerConfig()
     scheduler.cache_size = _KV_CACHE_GB
     scheduler.enable_prefix_caching = False
@@ -51,19 +25,21 @@ def load(options: JSON) -> tuple[Callable[[JSON], JSON], JSON]:
     elif mode == "sdpa":
         pipeline = genai.LLMPipeline(options["ir_dir"], "CPU", ATTENTION_BACKEND="SDPA", **properties)
     else:
-        more = {"prompt_lookup": True} if mode == "lookup" else {}
+        more: JSON = {"prompt_lookup": True} if mode == "lookup" else {}
+        if mode == "draft":
+            more = {"draft_model": genai.draft_model(options["draft"], "CPU", **properties)}
         pipeline = genai.LLMPipeline(
             options["ir_dir"], "CPU", ATTENTION_BACKEND="PA", scheduler_config=scheduler, **more, **properties
         )
     settings = {"engine": f"openvino-genai {genai.__version__}", "mode": mode, "properties": properties}
-    return lambda question: _generate(genai, pipeline, mode, options["eos_ids"], question), settings
+    return lambda question: _generate(genai, pipeline, mode, options, question), settings
 
 
-def _generate(genai: Any, pipeline: Any, mode: str, eos_ids: list[int], question: JSON) -> JSON:
+def _generate(genai: Any, pipeline: Any, mode: str, options: JSON, question: JSON) -> JSON:
     import numpy as np
     import openvino as ov
 
-    config = _config(genai, mode, eos_ids, question)
+    config = _config(genai, mode, options, question)
     tokens: list[int] = []
     times_s: list[float] = []
 
@@ -93,20 +69,17 @@ def _generate(genai: Any, pipeline: Any, mode: str, eos_ids: list[int], question
     }
 
 
-def _config(genai: Any, mode: str, eos_ids: list[int], question: JSON) -> Any:
+def _config(genai: Any, mode: str, options: JSON, question: JSON) -> Any:
     config = genai.GenerationConfig()
     config.do_sample = False
     config.max_new_tokens = question["max_tokens"]
     config.ignore_eos = question["ignore_eos"]
     config.apply_chat_template = False
-    if eos_ids:
-        config.eos_token_id = eos_ids[0]
-        config.stop_token_ids = set() if question["ignore_eos"] else set(eos_ids)
+    if options["eos_ids"]:
+        config.eos_token_id = options["eos_ids"][0]
+        config.stop_token_ids = set() if question["ignore_eos"] else set(options["eos_ids"])
+    if mode in ("lookup", "draft"):
+        config.num_assistant_tokens = options["n_draft"] or _N_DRAFT
     if mode == "lookup":
-        config.num_assistant_tokens = _N_LOOKUP
         config.max_ngram_size = _MAX_NGRAM
     return config
-
-
-if __name__ == "__main__":
-    main()

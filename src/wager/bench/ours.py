@@ -9,6 +9,9 @@ from wager.bench.answer import Answer, Request
 from wager.bench.methods import Method
 from wager.bench.oracle import Certain, Oracle
 from wager.bench.replay import Replay, parse_chances
+from wager.drafters import drafter_named
+from wager.drafting import spelled
+from wager.engine import Engine
 from wager.llm import LLM
 from wager.policies.cost_driven import CostDriven
 from wager.record import StepRecord
@@ -25,26 +28,47 @@ class Ours:
     """
 
     def __init__(self, llm: LLM, method: Method) -> None:
-        self._llm = llm
+        self._llm, self._method = llm, method
         self._oracle = _oracle(method)
-        spec: Drafter | str = self._oracle or ("none" if method.kind == "plain" else method.drafter)
         self._steps: list[StepRecord] = []
-        self._engine = llm.make_engine(
-            drafter=spec,
-            num_draft_tokens=method.n_draft,
-            prefix_caching=False,
-            remember=False,
-            on_step=self._steps.append,
-        )
+        self._engine = self._new_engine()
         drafter = self._engine.drafter
-        if self._oracle is not None and self._oracle.is_certain and isinstance(self._engine.policy, CostDriven):
-            self._engine.policy.acceptance = Certain()
         self.is_exact = llm.info["exactness"] == "bit-identical"
         self.settings: JSON = {
             **llm.info,
             "drafter": drafter.name if drafter is not None else "none",
+            "policy": method.policy or (llm.info["policy"] if method.n_draft is None else "fixed"),
+            "rule": spelled(self._engine.rule),
             "n_draft": method.n_draft,
+            "forgets": self._is_from_text,
+            "weights_bytes": (llm.ir_dir / "openvino_model.bin").stat().st_size,
         }
+
+    def _new_engine(self) -> Engine:
+        method = self._method
+        spec: Drafter | str = self._oracle or ("none" if method.kind == "plain" else method.drafter)
+        engine = self._llm.make_engine(
+            drafter=spec,
+            policy=method.policy,
+            num_draft_tokens=method.n_draft,
+            rule=method.rule,
+            prefix_caching=False,
+            remember=False,
+            on_step=self._steps.append,
+        )
+        if self._oracle is not None and self._oracle.is_certain and isinstance(engine.policy, CostDriven):
+            engine.policy.acceptance = Certain()
+        return engine
+
+    @property
+    def _is_from_text(self) -> bool:
+        """Whether making the drafter anew leaves nothing of its past; another model keeps its K/V."""
+        name = self._method.drafter.partition(":")[0].partition("+")[0]
+        return name in ("", "auto") or drafter_named(name).family == "text"
+
+    def forget(self) -> None:
+        if self._is_from_text:
+            self._engine = self._new_engine()
 
     def run(self, request: Request) -> Answer:
         if self._oracle is not None:

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, field
 import numpy as np
 
 from wager.bench.journal import runs
-from wager.bench.report import MIN_DECODED
 from wager.bench.rules_plan import PLAIN, Setting
 from wager.bench.stats import bootstrap_median, first_difference, paired_ratios, share
+from wager.bench.summary import MIN_DECODED
 from wager.intervals import Interval
 from wager.types import F64, JSON, DraftKind
 

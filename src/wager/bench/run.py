@@ -41,6 +41,7 @@ class Measurement:
     exact: frozenset[str]
     say: Callable[[str], None]
     progress: Progress
+    n_before: dict[str, int] = field(default_factory=dict)  # requests since a method last forgot
     texts: dict[tuple[str, str, int], tuple[str, list[int]]] = field(default_factory=dict)
 
     def run(self) -> None:
@@ -49,7 +50,11 @@ class Measurement:
         todo = self._todo()
         self._warm_up({method.name for _, _, group in todo for method in group})
         n_all, n_done = sum(len(group) for _, _, group in todo), 0
+        last = None
         for repeat, prompt, group in todo:
+            if repeat != last:  # the prompts come again, or the warm-up's does
+                self._forget()
+                last = repeat
             for position, method in enumerate(self._ordered(group, prompt, repeat)):
                 self.progress("measuring", n_done, n_all)
                 n_done += 1
@@ -94,9 +99,15 @@ class Measurement:
         methods = {method.name: method for method in self.methods}
         for row in runs(self.journal.rows):
             method = methods[row["method"]]
-            if method.is_ours and row["prompt_id"] in prompts:
+            if method.keeps_text(self.sampling.temperature) and row["prompt_id"] in prompts:
                 key = self._key(method, prompts[row["prompt_id"]], row["repeat"])
                 self.texts.setdefault(key, (method.name, row["tokens"]))
+
+    def _forget(self) -> None:
+        """Nothing that is asked from here on has been answered before."""
+        for name, runner in self.runners.items():
+            runner.forget()
+            self.n_before[name] = 0
 
     # -- one request ---------------------------------------------------------------------------------------------
 
@@ -133,6 +144,8 @@ class Measurement:
             "profile": method.profile,
             "drafter": method.drafter or method.kind,
             "n_draft": method.n_draft,
+            "policy": method.policy,
+            "rule": method.rule,
             "max_tokens": self.sampling.max_tokens,
             "ignore_eos": self.sampling.ignore_eos,
         }
@@ -147,10 +160,12 @@ class Measurement:
             "n_prompt": len(prompt.tokens),
             "seed": seed,
             "temperature": self.sampling.temperature,
+            "n_before": self.n_before[method.name],
             "settings": settings,
         }
+        self.n_before[method.name] += 1
         self.journal.add({**row, **answer.to_json()})
-        if method.is_ours:
+        if method.keeps_text(self.sampling.temperature):
             self._compare(method, prompt, key, answer.tokens)
 
     def _compare(self, method: Method, prompt: EncodedPrompt, key: tuple[str, str, int], tokens: list[int]) -> None:

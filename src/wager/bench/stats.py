@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from collections.abc import Sequence as ListLike
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -31,6 +32,24 @@ def bootstrap_median(values: F64, *, level: float = 0.95, n_resamples: int = 400
     rng = np.random.default_rng(seed)
     medians = np.median(rng.choice(values, (n_resamples, len(values))), axis=1)
     return percentile_interval(float(np.median(values)), medians, len(values), level=level)
+
+
+@dataclass(frozen=True, slots=True)
+class Percentiles:
+    """Of ``n`` values, interpolated between neighbours."""
+
+    p50: float
+    p90: float
+    p99: float
+    n: int
+
+
+def percentiles(values: ListLike[float]) -> Percentiles | None:
+    """None where there are no values."""
+    if not values:
+        return None
+    p50, p90, p99 = np.quantile(np.asarray(values, np.float64), (0.5, 0.9, 0.99)).tolist()
+    return Percentiles(p50, p90, p99, len(values))
 
 
 def share(parts: ListLike[float], wholes: ListLike[float]) -> float:
