@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from wager.bench.scale import LABEL, Options, Run, parse_lengths, realised, summarise
+from wager.bench.scale import LABEL, Options, Repeat, Run, parse_lengths, realised, summarise
 from wager.cli import main
 from wager.cost import StepCost
 from wager.errors import OptionError
@@ -53,7 +53,7 @@ def test_a_kept_model_is_used_again(scale: Scale, capsys: pytest.CaptureFixture[
     assert folder.name.startswith("random-")
     written = (folder / "openvino_model.bin").stat().st_mtime_ns
     capsys.readouterr()
-    assert scale("--json") == 0
+    assert scale("--json", "--clock", "cpu") == 0
     assert json.loads(capsys.readouterr().out)["label"] == LABEL
     assert (folder / "openvino_model.bin").stat().st_mtime_ns == written
 
@@ -65,10 +65,13 @@ def made_up(n: int, n_steps: int, n_tokens: int, seconds: float, accepted: list[
 def test_ratios_are_measured_over_predicted() -> None:
     """Two widths at 10 and 20 ms; plain takes what it should, and the draft a quarter longer a step."""
     cost = StepCost([2, 4])
-    cost.calibrate([(2, 8, 0.010), (4, 8, 0.020)])
+    timings = [(2, 8, 0.010), (4, 8, 0.020)]
     plain = made_up(0, 30, 30, 0.30 / 0.9, [], [])
     draft = made_up(3, 10, 20, 0.25 / 0.9, [6, 3, 1], [10, 10, 10])
-    first, second = summarise(cost, [[plain, draft, plain]] * 3, options())
+    slow = [(width, context, 2 * seconds) for width, context, seconds in timings]
+    repeats = [Repeat([plain, draft, plain], timings)] * 3 + [Repeat([plain, draft, plain], slow)] * 2
+    first, second = summarise(cost, repeats, options())
+    assert first.step_ratio.high == pytest.approx(2.0), "a repeat is compared with its own timings"
     assert first.predicted_step_s == pytest.approx(0.010)
     assert first.step_ratio.value == pytest.approx(1.0)
     assert first.outside_forward == pytest.approx(0.1)
@@ -96,6 +99,7 @@ def test_acceptance_counts_only_what_was_reached() -> None:
         ({"n_tokens": 9}, "give at least 11"),
         ({"n_prompt": 1}, "--prompt-tokens"),
         ({"repeats": 0}, "--repeats"),
+        ({"clock": "sun"}, "--clock"),
     ],
 )
 def test_options_that_cannot_be_measured_are_refused(changes: dict[str, object], said: str) -> None:

@@ -1,11 +1,14 @@
 """Speed at sizes that nobody can ship: random weights, drafts of a prescribed acceptance, and the cost model's word.
 
-Only times mean anything here. Per repeat: every width is timed for the cost model, then plain decoding, every draft
-length, and plain decoding again run on one prompt, so that a drifting machine is in all of them alike.
+Only times mean anything here. Per repeat plain decoding, every draft length, and plain decoding again run on one
+prompt, and before each run every width is timed once: what the cost model predicts from is as old as what it is
+compared with, and a drifting machine is in all of it alike. Where others use the machine, processor time of one thread
+is what repeats.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from collections.abc import Sequence as ListLike
 from dataclasses import asdict, dataclass
@@ -30,6 +33,7 @@ from wager.types import JSON, Sampling
 
 LABEL = "random weights: timing only, the text means nothing"
 _LEAST_TOKENS = 8
+CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
 
 Progress = Callable[[str, int, int], None]
 
@@ -45,6 +49,7 @@ class Options:
     repeats: int
     seed: int
     threads: int | None
+    clock: str = "wall"
 
     def __post_init__(self) -> None:
         for name, value, least in (
@@ -54,6 +59,8 @@ class Options:
         ):
             if value < least:
                 raise OptionError(f"`{name}` is {value}: give at least {least}")
+        if self.clock not in CLOCKS:
+            raise OptionError(f"`--clock` is `{self.clock}`: give one of {', '.join(CLOCKS)}")
         if not self.lengths or min(self.lengths) < 1 or list(self.lengths) != sorted(set(self.lengths)):
             raise OptionError(f"`--lengths` is {self.lengths}: give whole numbers of at least 1, in ascending order")
 
@@ -72,9 +79,16 @@ class Run:
     accepted: list[int]
     tried: list[int]
 
-    @property
-    def tokens_per_s(self) -> float:
-        return self.n_tokens / self.seconds
+
+Timing = tuple[int, int, float]  # width, context, seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """All runs on one prompt, and the forwards that were timed between them."""
+
+    runs: list[Run]
+    timings: list[Timing]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,36 +133,41 @@ def open_model(folder: Path, *, threads: int | None, progress: Progress) -> tupl
     return model, exactness
 
 
-def measure(model: OpenVINOModel, options: Options, *, progress: Progress) -> tuple[StepCost, list[list[Run]], int]:
-    """The cost model as this very time calibrates it, the runs of each repeat, and how many texts were not plain's."""
-    cost = StepCost([w for w in model.widths if w <= model.width_for(1 + options.lengths[-1])])
+def measure(model: OpenVINOModel, options: Options, *, progress: Progress) -> tuple[list[Repeat], int]:
+    """Everything that was timed, and how many texts were not plain decoding's."""
     rng = np.random.default_rng(options.seed)
-    timings: list[tuple[int, int, float]] = []
-    repeats: list[list[Run]] = []
+    order = [0, *options.lengths, 0]
+    repeats: list[Repeat] = []
     n_different = 0
-    for repeat in range(options.repeats):
-        progress("measuring", repeat, options.repeats)
+    for i in range(options.repeats):
         prompt = rng.integers(0, model.vocab_size, options.n_prompt).tolist()
-        timings += time_widths(model, cost, (options.n_prompt, options.n_prompt + options.n_tokens))
-        text, plain = answer(model, prompt, options, repeat=repeat)
-        runs = [plain]
-        for n in options.lengths[:: 1 if repeat % 2 == 0 else -1]:
-            other, run = answer(model, prompt, options, repeat=repeat, n_draft=n, text=text)
-            n_different += first_difference(text, other) is not None
-            runs.append(run)
-        repeats.append([*runs, answer(model, prompt, options, repeat=repeat)[1]])
-    progress("measuring", options.repeats, options.repeats)
-    cost.calibrate(timings)
-    return cost, repeats, n_different
+        text: list[int] = []
+        repeat = Repeat([], [])
+        for j, n in enumerate(order if i % 2 == 0 else [0, *options.lengths[::-1], 0]):
+            progress("measuring", i * len(order) + j, options.repeats * len(order))
+            repeat.timings.extend(time_widths(model, options))
+            said, run = answer(model, prompt, options, seed=options.seed + i, n_draft=n, text=text)
+            text = text or said
+            n_different += first_difference(text, said) is not None
+            repeat.runs.append(run)
+        repeats.append(repeat)
+    progress("measuring", 1, 1)
+    return repeats, n_different
 
 
-def time_widths(model: OpenVINOModel, cost: StepCost, contexts: tuple[int, int]) -> list[tuple[int, int, float]]:
-    """(width, context, seconds) of forwards as ``StepCost.calibrate`` takes them. Nobody's K/V survives."""
+def table_for(model: OpenVINOModel, options: Options) -> StepCost:
+    """A cost model of the widths that are used, not calibrated yet."""
+    return StepCost([w for w in model.widths if w <= model.width_for(1 + options.lengths[-1])])
+
+
+def time_widths(model: OpenVINOModel, options: Options) -> list[Timing]:
+    """Forwards as ``StepCost.calibrate`` takes them, where answers begin and end. Nobody's K/V survives."""
     model.kv_owner = None
-    timings = []
-    for width, context in cost.calibration_plan(contexts=contexts, n_repeats=1):
+    timings: list[Timing] = []
+    contexts = (options.n_prompt, options.n_prompt + options.n_tokens)
+    for width, context in table_for(model, options).calibration_plan(contexts=contexts, n_repeats=1):
         forward_seconds(model, width, context)  # prepares the width
-        timings += [(width, context, forward_seconds(model, width, context)) for _ in range(3)]
+        timings.append((width, context, forward_seconds(model, width, context, clock=CLOCKS[options.clock])))
     return timings
 
 
@@ -157,72 +176,109 @@ def answer(
     prompt: list[int],
     options: Options,
     *,
-    repeat: int,
-    n_draft: int = 0,
-    text: ListLike[int] | None = None,
+    seed: int,
+    n_draft: int,
+    text: ListLike[int],
 ) -> tuple[list[int], Run]:
     """One greedy answer, plain or with drafts of ``text``."""
     steps: list[StepRecord] = []
-    drafter = None
-    if text is not None:
-        drafter = Replay(options.chances)
-        drafter.know(prompt, text)
-    policy = None if drafter is None else Fixed(n_draft)
-    engine = Engine(model, drafter=drafter, policy=policy, prefix_caching=False, on_step=steps.append)
+    drafter, clock = Replay(options.chances), CLOCKS[options.clock]
+    drafter.know(prompt, text)
+    engine = Engine(model, drafter=drafter, policy=Fixed(n_draft), prefix_caching=False, on_step=steps.append)
     sampling = Sampling(max_tokens=options.n_tokens, ignore_eos=True)
-    seq = engine.submit(prompt, sampling, seed=options.seed + repeat)
+    seq = engine.submit(prompt, sampling, seed=seed)
     stats = engine.stats(seq.id)
+    seconds: list[float] = []
     while engine.has_work:
+        start = clock()
         engine.step()
-    decoding = steps[2:]  # the first reads the prompt, and the second changes the width
-    full = [step for step in decoding if step.n_rows == max(other.n_rows for other in decoding)]
+        seconds.append(clock() - start)
+    decoding = range(2, len(steps))  # the first reads the prompt, and the second changes the width
+    most = max(steps[i].n_rows for i in decoding)
+    full = [i for i in decoding if steps[i].n_rows == most]
+    total_s = sum(seconds[i] for i in full)
+    in_forward = sum(steps[i].target_s for i in full) / sum(steps[i].total_s for i in full)
     run = Run(
         n_draft,
         len(full),
-        sum(step.n_committed for step in full),
-        sum(step.total_s for step in full),
-        sum(step.target_s for step in full),
-        full[0].width,
-        mean(step.context for step in full),
+        sum(steps[i].n_committed for i in full),
+        total_s,
+        total_s * in_forward,
+        steps[full[0]].width,
+        mean(steps[i].context for i in full),
         [accepted for accepted, _ in stats.accepted_by_depth],
         [tried for _, tried in stats.accepted_by_depth],
     )
     return seq.output, run
 
 
-def summarise(cost: StepCost, repeats: ListLike[ListLike[Run]], options: Options) -> list[Line]:
-    """A line per draft length, plain first, with intervals over repeats."""
-    plain_runs = [[run for run in runs if run.n_draft == 0] for runs in repeats]
-    plain_per_s = np.array([sum(r.n_tokens for r in runs) / sum(r.seconds for r in runs) for runs in plain_runs])
-    predicted_plain_s = cost.predict(1, 1, round(mean(run.context for runs in plain_runs for run in runs)))
-    lines = []
-    for n in (0, *options.lengths):
-        by_repeat = [[run for run in runs if run.n_draft == n] for runs in repeats]
-        runs = [run for some in by_repeat for run in some]
-        tokens, seconds, steps = (np.array([sum(getattr(r, name) for r in some) for some in by_repeat], float)
-                                  for name in ("n_tokens", "seconds", "n_steps"))  # fmt: skip
-        target_s = np.array([sum(run.target_s for run in some) for some in by_repeat])
-        expected = tokens_a_step(options.chances, n) if n else 1.0
-        predicted_s = cost.predict(1 + n, 1, round(mean(run.context for run in runs)))
-        lines.append(
-            Line(
-                n,
-                runs[0].width,
-                expected,
-                float(tokens.sum() / steps.sum()),
-                predicted_s,
-                float(target_s.sum() / steps.sum()),
-                expected / predicted_s,
-                float(tokens.sum() / seconds.sum()),
-                bootstrap_median(tokens / seconds / (expected / predicted_s)),
-                bootstrap_median(predicted_s / (target_s / steps)),
-                expected / predicted_s * predicted_plain_s,
-                bootstrap_median(tokens / seconds / plain_per_s),
-                float(1 - target_s.sum() / seconds.sum()),
-                realised(runs, n),
-            )
-        )
-    return lines
+def summarise(cost: StepCost, repeats: ListLike[Repeat], options: Options) -> list[Line]:
+    """A line per draft length, plain first, with intervals over repeats; ``cost`` is calibrated with all timings.
+
+    Ratios are of each repeat to what the timings of that very repeat predict.
+    """
+    by_repeat = []
+    for repeat in repeats:
+        cost.calibrate(repeat.timings)
+        by_repeat.append({n: _sums(cost, repeat.runs, n) for n in (0, *options.lengths)})
+    cost.calibrate([timing for repeat in repeats for timing in repeat.timings])
+    runs = [run for repeat in repeats for run in repeat.runs]
+    plain_s = _sums(cost, runs, 0).predicted_s
+    return [
+        _line(n, _sums(cost, runs, n), [sums[n] for sums in by_repeat], [sums[0] for sums in by_repeat], plain_s,
+              tokens_a_step(options.chances, n) if n else 1.0, [run for run in runs if run.n_draft == n])
+        for n in (0, *options.lengths)
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """Runs of one draft length together; ``predicted_s``: of a forward."""
+
+    tokens: int
+    steps: int
+    seconds: float
+    target_s: float
+    predicted_s: float
+
+
+def _sums(cost: StepCost, runs: ListLike[Run], n: int) -> _Sums:
+    some = [run for run in runs if run.n_draft == n]
+    return _Sums(
+        sum(run.n_tokens for run in some),
+        sum(run.n_steps for run in some),
+        sum(run.seconds for run in some),
+        sum(run.target_s for run in some),
+        cost.predict(1 + n, 1, round(mean(run.context for run in some))),
+    )
+
+
+def _line(
+    n: int,
+    all_: _Sums,
+    sums: ListLike[_Sums],
+    plain: ListLike[_Sums],
+    plain_s: float,
+    expected: float,
+    runs: ListLike[Run],
+) -> Line:
+    per_s = np.array([s.tokens / s.seconds for s in sums])
+    return Line(
+        n,
+        runs[0].width,
+        expected,
+        all_.tokens / all_.steps,
+        all_.predicted_s,
+        all_.target_s / all_.steps,
+        expected / all_.predicted_s,
+        all_.tokens / all_.seconds,
+        bootstrap_median(per_s * np.array([s.predicted_s for s in sums]) / expected),
+        bootstrap_median(np.array([s.predicted_s * s.steps / s.target_s for s in sums])),
+        expected / all_.predicted_s * plain_s,
+        bootstrap_median(per_s / np.array([s.tokens / s.seconds for s in plain])),
+        1 - all_.target_s / all_.seconds,
+        realised(runs, n),
+    )
 
 
 def realised(runs: ListLike[Run], n: int) -> list[float]:
@@ -246,7 +302,7 @@ def to_json(lines: ListLike[Line], settings: JSON, cost: StepCost, circumstances
 def markdown(lines: ListLike[Line], options: Options, name: str, size: str) -> str:
     """The table, labelled; predictions stand before what was measured."""
     head = ["draft", "rows", "tokens a step", "ms a forward", "tokens/s", "measured / predicted"]
-    head += ["speed-up", "outside forward"]
+    head += ["forward predicted / measured", "speed-up", "outside forward"]
     rows = [
         [
             str(line.n_draft) if line.n_draft else "plain",
@@ -255,6 +311,7 @@ def markdown(lines: ListLike[Line], options: Options, name: str, size: str) -> s
             f"{1e3 * line.predicted_step_s:.1f} → {1e3 * line.step_s:.1f}",
             f"{line.predicted_per_s:.1f} → {line.per_s:.1f}",
             str(line.ratio),
+            str(line.step_ratio),
             f"{line.predicted_speedup:.2f} → {line.speedup}",
             f"{line.outside_forward:.1%}",
         ]
@@ -269,7 +326,8 @@ def markdown(lines: ListLike[Line], options: Options, name: str, size: str) -> s
             "",
             table(head, rows),
             "",
-            f"Predicted → measured. Acceptance by depth, given that the tokens before were right: {wanted} prescribed, "
+            f"Predicted → measured, in {options.clock} seconds. Acceptance by depth, given that the tokens before were "
+            f"right: {wanted} prescribed, "
             f"{got} realised at the longest draft.",
         ]
     )
