@@ -26,12 +26,12 @@ def calibrate(
             break
         forward_seconds(model, width, context)  # prepares the width: switching is priced on its own
         timings.append((width, context, min(forward_seconds(model, width, context) for _ in range(2))))
-    cost.calibrate(timings, switch_s=_switch_seconds(model, cost.widths))
+    cost.calibrate(timings, switch_s=switch_seconds(model, cost.widths))
     if progress is not None:
         progress("measuring this machine", len(plan), len(plan))
 
 
-def _switch_seconds(model: Model, widths: tuple[int, ...]) -> float:
+def switch_seconds(model: Model, widths: tuple[int, ...]) -> float:
     """What a forward of another width than the last costs on top (fact 11)."""
     a, b = widths[0], widths[min(2, len(widths) - 1)]
     steady_s = 0.0
@@ -43,25 +43,24 @@ def _switch_seconds(model: Model, widths: tuple[int, ...]) -> float:
 
 
 def forward_seconds(
-    model: Model, n_rows: int, context: int, *, clock: Callable[[], float] = time.perf_counter
+    model: Model, n_rows: int, context: int, *, n_seqs: int = 1, clock: Callable[[], float] = time.perf_counter
 ) -> float:
-    """Seconds of one forward of ``n_rows`` rows of one sequence, in the model's first blocks, whoever owns them."""
-    batch = _batch(model, n_rows, context)
+    """Seconds of one forward of ``n_rows`` rows of each sequence, in the model's first blocks, whoever owns them."""
+    batch = _batch(model, n_rows, context, n_seqs)
     start = clock()
     model.forward(batch)
     return clock() - start
 
 
-def _batch(model: Model, n_rows: int, context: int) -> Batch:
-    """One sequence after ``context`` tokens feeds ``n_rows`` more; what its K/V holds does not change the time."""
-    seq = Sequence(0, [1] * (context + 1), context, Sampling(), 0, n_cached=context)
-    feed = Feed(seq, context + 1, chain([1] * (n_rows - 1)), model.rows_rule)
-    n_blocks = -(-(context + n_rows) // model.block_size)
-    blocks = range(n_blocks, n_blocks + 1)  # for padding, which there is none of
-    packed = pack(
-        [feed], [Slots(range(n_blocks))], width_for=lambda n: n, pad_blocks=blocks, block_size=model.block_size
-    )
-    assert len(packed.batch.tokens) == n_rows, (n_rows, len(packed.batch.tokens))
+def _batch(model: Model, n_rows: int, context: int, n_seqs: int = 1) -> Batch:
+    """Sequences of ``context`` tokens feed ``n_rows`` more each; what their K/V holds does not change the time."""
+    seqs = [Sequence(i, [1] * (context + 1), context, Sampling(), 0, n_cached=context) for i in range(n_seqs)]
+    feeds = [Feed(seq, context + 1, chain([1] * (n_rows - 1)), model.rows_rule) for seq in seqs]
+    per_seq = -(-(context + n_rows) // model.block_size)
+    slots = [Slots(range(i * per_seq, (i + 1) * per_seq)) for i in range(n_seqs)]
+    blocks = range(n_seqs * per_seq, n_seqs * per_seq + 1)  # for padding, which there is none of
+    packed = pack(feeds, slots, width_for=lambda n: n, pad_blocks=blocks, block_size=model.block_size)
+    assert len(packed.batch.tokens) == n_rows * n_seqs, (n_rows, n_seqs, len(packed.batch.tokens))
     return packed.batch
 
 

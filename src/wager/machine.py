@@ -7,6 +7,7 @@ import json
 import os
 import platform
 from collections.abc import Mapping
+from collections.abc import Sequence as ListLike
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -35,12 +36,15 @@ def cpu() -> JSON:
     return {"name": name, "flags": [f for f in _FLAGS if f in flags], "n_cores": n_cores}
 
 
-def fingerprint(model_hash: str, passes: Mapping[str, int], properties: Mapping[str, str]) -> str:
+def fingerprint(
+    model_hash: str, passes: Mapping[str, int], properties: Mapping[str, str], *, widths: ListLike[int]
+) -> str:
     """12 hex digits: within one fingerprint, text is the same for the same prompt, options and seed."""
     parts = {
         "model": model_hash,
         "passes": dict(sorted(passes.items())),
         "properties": dict(sorted(properties.items())),
+        "widths": list(widths),
         "openvino": version("openvino"),
         "cpu": cpu(),
     }

@@ -9,7 +9,7 @@ from pathlib import Path
 from wager.calibrate import calibrate
 from wager.cost import StepCost
 from wager.errors import WagerError
-from wager.machine import load_measurements, save_measurements
+from wager.machine import fingerprint, load_measurements, save_measurements
 from wager.models.describe import model_hash
 from wager.models.openvino import OpenVINOModel
 from wager.models.selfcheck import Exactness, check_exact
@@ -21,23 +21,38 @@ _WIDER = (24, 32)  # widths the cost model knows beyond the held ones
 
 def measured(
     model: OpenVINOModel,
-    fingerprint: str,
+    key: str,
     n_valid_ids: int,
     *,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> tuple[Exactness, StepCost]:
-    """Self-check and step times: from the file, or measured now. Call it before an engine uses the model."""
-    known = _parsed(load_measurements(fingerprint))
+    """Self-check and step times: from the file of fingerprint ``key``, or measured now, before an engine uses it."""
+    known = _parsed(load_measurements(key))
     if known is not None:
         return known
     if progress is not None:
         progress("checking that speculation cannot change text here", 0, 1)
     exactness = check_exact(model, n_valid_ids, model.profile.rules)
     model.max_rows, model.rows_rule = exactness.max_rows, exactness.rule
-    cost = StepCost([w for w in (*model.widths, *_WIDER) if w <= exactness.max_rows])
+    cost = StepCost(known_widths(model))
     calibrate(model, cost, progress=progress)
-    _remember(fingerprint, {"exactness": exactness.to_json(), "cost": cost.to_json()})
+    _remember(key, to_json(exactness, cost))
     return exactness, cost
+
+
+def fingerprint_of(model: OpenVINOModel, ir_dir: Path) -> str:
+    """Of a loaded model and all that its text may depend on."""
+    return fingerprint(model_hash(ir_dir), model.passes, model.properties, widths=model.profile.widths)
+
+
+def to_json(exactness: Exactness, cost: StepCost) -> JSON:
+    """What is kept under a fingerprint."""
+    return {"exactness": exactness.to_json(), "cost": cost.to_json()}
+
+
+def known_widths(model: OpenVINOModel) -> list[int]:
+    """Widths that the cost model has times of."""
+    return [w for w in sorted({*model.widths, *_WIDER}) if w <= model.max_rows]
 
 
 def loaded_text(ir_dir: Path) -> Text:

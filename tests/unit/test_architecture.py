@@ -26,6 +26,7 @@ LAYERS = [
         "view",
         "pack",
         "schedule",
+        "waiting",
         "record",
         "cost",
         "home",
@@ -46,7 +47,7 @@ LAYERS = [
     },
     {"engine", "drafters", "policies", "models", "calibrate", "proof", "replay", "testing", "testing_rules"},
     {"llm", "completion", "score", "drafting", "measured", "explained", "tune_skip"},
-    {"decide", "serve", "cli", "bench"},
+    {"decide", "serve", "cli", "bench", "tuning"},
 ]
 # Plug-ins know the nouns and the mathematics only (and where files live, and text).
 PLUGINS = {"drafters", "policies", "models"}
@@ -65,7 +66,7 @@ PLUGIN_MAY = {
     "nearest",
 }
 # A model drafter opens a model, and must know what ends the target's answer; what was tuned is kept per machine.
-EXTRA = {"drafters": {"models", "commit", "machine"}}
+EXTRA = {"drafters": {"models", "commit", "machine"}, "models": {"machine"}}
 
 
 def module(path: Path) -> str:

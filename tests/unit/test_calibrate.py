@@ -16,4 +16,4 @@ def test_the_price_of_a_switch_is_what_a_change_of_width_adds(monkeypatch):
         return n_rows + (5.0 if changed else 0.0)
 
     monkeypatch.setattr(calibrate, "forward_seconds", seconds)
-    assert calibrate._switch_seconds(None, (2, 4, 8, 16)) == pytest.approx(5.0)
+    assert calibrate.switch_seconds(None, (2, 4, 8, 16)) == pytest.approx(5.0)

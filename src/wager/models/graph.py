@@ -169,6 +169,22 @@ def _bytes(constant: Any) -> np.ndarray[Any, Any]:
     return np.ascontiguousarray(constant.get_tensor_view().data).view(np.uint8).reshape(-1)
 
 
+def weight_bytes(model: ov.Model) -> int:
+    """Of the constants that products take as weights, scales and zero points included, each counted once."""
+    constants: dict[str, int] = {}
+    pending = [
+        node.input_value(1).get_node()
+        for node in model.get_ops()
+        if node.get_type_name() == "MatMul" and _has_weights(node)
+    ]
+    while pending:
+        node = pending.pop()
+        if node.get_type_name() == "Constant":
+            constants[node.get_friendly_name()] = node.get_byte_size()
+        pending += [value.get_node() for value in node.input_values()]
+    return sum(constants.values())
+
+
 def weights_group(model: ov.Model) -> int:
     """Input channels that share a scale in most compressed products; 0 where scales are per channel or absent."""
     counts: collections.Counter[int] = collections.Counter()

@@ -19,7 +19,6 @@ from wager.models.profiles import Profile, profile_named
 from wager.types import Batch, Forward, RowsRule
 
 BLOCK_SIZE = 32  # fixed by the CPU plugin
-HELD_WIDTHS = (1, 2, 4, 8, 16)  # rows of a decoding step are padded to one of these; wider ones to a multiple of 8
 _MIN_BLOCKS = 24  # what the self-check needs to read a block and a bit beside two other sequences
 _FULL_CONTEXTS = 8  # that many are plenty unless kv_cache_gb asks for more
 LANE_WIDTHS = (1, 2, 4, 8)  # widths that may get a compiled graph of their own
@@ -66,12 +65,11 @@ class OpenVINOModel:
         self._graph = read_graph(self._core, ir_dir)
         if prepare is not None:
             prepare(self._graph)
-        self.passes: dict[str, int] = {"merge_products": graph.merge_products(self._graph)}
-        group = graph.weights_group(self._graph)
         if isinstance(profile, str):
-            profile = profile_named(profile, threads=threads, weights_group=group)
+            profile = profile_named(profile, threads=threads, weights_group=graph.weights_group(self._graph))
         self.profile = profile
-        self.passes |= graph.page(self._graph, masks=self.profile.masks)
+        merged = graph.merge_products(self._graph) if profile.merge_products else 0
+        self.passes: dict[str, int] = {"merge_products": merged, **graph.page(self._graph, masks=profile.masks)}
         if not self.passes["paged_attention"]:
             raise ModelError(f"`{ir_dir}` has no attention this engine can page: export it with optimum-cli")
         self.context_length = context_length
@@ -106,6 +104,20 @@ class OpenVINOModel:
         return dict(self.profile.properties)
 
     @property
+    def kv_bytes_per_token(self) -> int:
+        """Memory that a token's keys and values take, scales and zero points included."""
+        return sum(int(cache.byte_size) for cache in self._caches) // (self.n_blocks * self.block_size)
+
+    def effective(self, name: str) -> str:
+        """A property as the plugin runs it."""
+        return str(self._lanes[None].request.get_compiled_model().get_property(name))
+
+    @property
+    def weight_bytes(self) -> int:
+        """Of all weights that a forward multiplies with."""
+        return graph.weight_bytes(self._graph)
+
+    @property
     def tree_masks(self) -> bool:
         return self.profile.masks
 
@@ -117,7 +129,7 @@ class OpenVINOModel:
     @property
     def widths(self) -> tuple[int, ...]:
         """Held widths, ascending. A single row is another kernel, so only the rule "any" has it (fact 5)."""
-        return HELD_WIDTHS if self.rows_rule == "any" else HELD_WIDTHS[1:]
+        return tuple(w for w in self.profile.widths if w > 1 or self.rows_rule == "any")
 
     def width_for(self, n_rows: int) -> int:
         """Rows a forward of ``n_rows`` is padded to, so that few widths occur (fact 11)."""
@@ -315,13 +327,16 @@ def load_model(
     kv_cache_bytes: int | None = None,
     prepare: Callable[[ov.Model], object] | None = None,
 ) -> OpenVINOModel:
-    """The model of an IR folder (``catalog.resolve`` finds it) with the context length that the folder states."""
-    from wager.models import catalog
+    """The model of an IR folder (``catalog.resolve`` finds it) with the context length that the folder states.
+
+    It runs as `wager tune` found best for the profile here, unless ``threads`` or a changed graph ask for another run.
+    """
+    from wager.models import catalog, tuned
 
     context_length = catalog.describe(ir_dir).context_length
     return OpenVINOModel(
         ir_dir,
-        profile=profile,
+        profile=tuned.profile_for(ir_dir, profile, threads=threads) if prepare is None else profile,
         threads=threads,
         kv_cache_bytes=kv_cache_bytes,
         context_length=context_length,

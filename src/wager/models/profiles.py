@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from wager.errors import OptionError
 from wager.types import RowsRule
 
+HELD_WIDTHS = (1, 2, 4, 8, 16)
+
 
 @dataclass(frozen=True, slots=True)
 class Profile:
@@ -14,12 +16,16 @@ class Profile:
 
     ``rules``: layouts under which logits should not depend on how tokens are grouped, best first; the self-check takes
     the first that holds. None: nothing is promised. ``masks``: draft trees go under a tree mask instead of as forks.
+    ``merge_products``: products of the same input become one (fact 4). ``widths``: rows of a decoding step are padded
+    to one of these, wider ones to a multiple of 8 (fact 11).
     """
 
     name: str
     properties: dict[str, str]
     rules: tuple[RowsRule, ...] = ()
     masks: bool = False
+    merge_products: bool = True
+    widths: tuple[int, ...] = HELD_WIDTHS
 
 
 _LATENCY = {"PERFORMANCE_HINT": "LATENCY"}
@@ -38,6 +44,7 @@ PROFILES = {
         },
         ("split", "pair"),
     ),
+    "u8": Profile("u8", {**_LATENCY, "INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "u8"}),
     "max": Profile("max", dict(_LATENCY), masks=True),
 }
 
@@ -54,7 +61,7 @@ def profile_named(name: str, *, threads: int | None = None, weights_group: int =
         raise OptionError(f"`threads` is {threads}: give at least 1")
     profile = PROFILES[name]
     properties = dict(profile.properties)
-    if name == "fast":
+    if name in ("fast", "u8"):
         properties["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = str(weights_group or 32)
     if threads is not None:
         properties["INFERENCE_NUM_THREADS"] = str(threads)

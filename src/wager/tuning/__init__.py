@@ -1,0 +1,1 @@
+"""`wager tune`: how a model runs fastest on this machine, measured."""
