@@ -50,6 +50,14 @@ def atomic_folder(final: Path, *, needed_bytes: int = 0) -> Iterator[Path]:
     On any exception, Ctrl-C included, the temporary folder is removed and ``final`` is untouched. A full disk becomes a
     ``CapacityError``. An existing ``final`` is replaced. Left-overs of dead writers beside ``final`` are swept first.
     """
+    with scratch_folder(final, needed_bytes=needed_bytes) as temporary:
+        yield temporary
+        _replace(temporary, final)
+
+
+@contextmanager
+def scratch_folder(final: Path, *, needed_bytes: int = 0) -> Iterator[Path]:
+    """Yield an empty temporary sibling of ``final`` that is removed at the end; otherwise as ``atomic_folder``."""
     _mkdir(final.parent)
     sweep(final.parent)
     require_space(final, needed_bytes)
@@ -57,7 +65,6 @@ def atomic_folder(final: Path, *, needed_bytes: int = 0) -> Iterator[Path]:
     try:
         _mkdir(temporary)
         yield temporary
-        _replace(temporary, final)
     except OSError as error:
         raise _explained(error, final, needed_bytes) from error
     finally:

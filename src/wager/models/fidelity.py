@@ -105,7 +105,7 @@ def fidelities(ir_dir: Path, gguf_path: Path, settings: Sequence[Mapping[str, st
 
 def divergence(p_logits: F32, q_logits: F32) -> F64:
     """KL(p || q) in nats per row of two (R, V) arrays of logits, computed in float64: (R,)."""
-    p, q = _log_softmax(p_logits), _log_softmax(q_logits)
+    p, q = log_softmax(p_logits), log_softmax(q_logits)
     return np.asarray((np.exp(p) * (p - q)).sum(-1))
 
 
@@ -135,6 +135,7 @@ def imported_logits(ir_dir: Path, ids: list[int], properties: Mapping[str, str])
     return np.array(request.get_tensor("logits").data[0], np.float32)
 
 
-def _log_softmax(logits: F32) -> F64:
+def log_softmax(logits: F32) -> F64:
+    """Of (R, V) float32 logits, in float64."""
     shifted = logits.astype(np.float64) - logits.max(-1, keepdims=True)
     return np.asarray(shifted - np.log(np.exp(shifted).sum(-1, keepdims=True)))

@@ -71,7 +71,7 @@ def _to_int4(product: Any, group: int) -> int:
         return 0
     if shape[1 if transposed else 0].get_length() % group or _is_correction(product):
         return 0
-    values = _folded(weights.get_node())
+    values = folded(weights.get_node())
     if values is None:
         return 0
     product.input(1).replace_source_output(_compressed(values if transposed else values.T, group).output(0))
@@ -84,19 +84,19 @@ def _is_correction(product: Any) -> bool:
     return bool(product.input_value(0).get_node().get_type_name() == "ReduceSum")
 
 
-def _folded(node: Any) -> F32 | None:
+def folded(node: Any) -> F32 | None:
     """What a subgraph of constants evaluates to, in float32 throughout; None where it has another operation or type."""
     kind = node.get_type_name()
     if kind == "Constant":
         return _decoded(node)
     if kind not in ("Convert", "Subtract", "Multiply", "Reshape") or not node.get_output_element_type(0).is_real():
         return None
-    first = _folded(node.input_value(0).get_node())
+    first = folded(node.input_value(0).get_node())
     if first is None or kind == "Convert":
         return first
     if kind == "Reshape":
         return first.reshape(list(node.get_output_shape(0)))
-    second = _folded(node.input_value(1).get_node())
+    second = folded(node.input_value(1).get_node())
     if second is None:
         return None
     in_place = first if list(first.shape) == list(node.get_output_shape(0)) else None  # a head has gigabytes
