@@ -30,7 +30,7 @@ class Picture:
     points: dict[str, list[Any]] = field(default_factory=dict)
 
     def add(self, row: Answered, law: Law, predictions: Mapping[str, Any]) -> None:
-        """A row that was answered; ``predictions`` by method or metric."""
+        """A row that was answered; ``predictions`` by rule."""
         if row.number in self.shown and len(law):
             self.laws.append((row, law, predictions))
         if row.target is not None and len(self.targets) < _POINTS:
@@ -75,7 +75,8 @@ class Picture:
             axis.bar([at[v] for v in law.values], heights, width, bottom=base, color="#c9d6e6", zorder=1)
             axis.axhline(base, color="#999999", linewidth=0.6, zorder=2)
             marks = [(name, predictions.get(name), _COLOURS[k % len(_COLOURS)], "v") for k, name in enumerate(names)]
-            for name, value, colour, marker in [*marks, ("target", row.target, _TARGET, "|")]:
+            marks += [("greedy", row.greedy, "#888888", "x"), ("target", row.target, _TARGET, "|")]
+            for name, value, colour, marker in marks:
                 x = at.get(value, value if numbers else None) if isinstance(value, float | str) else None
                 if isinstance(x, float):
                     high = base + (0.4 if marker == "|" else 0.87)
@@ -89,7 +90,9 @@ class Picture:
             axis.set_xticks(list(at.values()), [str(value) for value in values], rotation=30, ha="right")
         axis.set_title("laws of the answer (bars scaled to the likeliest)")
         axis.set_xlabel("answer")
-        axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=4, frameon=False, fontsize=9)
+        axis.legend(
+            loc="upper center", bbox_to_anchor=(0.5, -0.07), ncols=6, handletextpad=0.2, frameon=False, fontsize=9
+        )
 
     def _scatter(self, axis: Any, name: str) -> None:
         """Greedy and the first metric's prediction against the target."""
