@@ -153,7 +153,7 @@ def test_confidence_counts_what_did_not_parse_against_it() -> None:
 def test_scores_by_hand() -> None:
     law = Law.of(["b", "a", "c"], [0.5, 0.3, 0.2])
     aps = label_scores(law, LABELS, method="aps", u=0.5, lam=0.1)
-    assert aps == pytest.approx([0.5 + 0.15, 0.25, 0.8 + 0.1, 1.0, 1.0])
+    assert aps == pytest.approx([0.5 + 0.15, 0.25, 0.8 + 0.1, 1.5, 1.5])
     saps = label_scores(law, LABELS, method="saps", u=0.5, lam=0.1)
     assert saps == pytest.approx([0.55, 0.25, 0.65, 0.75, 0.85])
     assert central(Law.of(list(map(float, range(100)))), 0.9) == (4.0, 94.0)

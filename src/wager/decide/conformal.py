@@ -40,8 +40,9 @@ def conformal_threshold(scores: npt.ArrayLike, *, level: float) -> float:
 def label_scores(law: Law, labels: ListLike[Any], *, method: SetMethod, u: float, lam: float) -> F64:
     """(L,) how strange each label would be, ``u`` in [0, 1] breaking ties (1: no randomising). Empty laws give inf.
 
-    "aps": the mass of likelier labels + u times its own. "saps": u times the largest mass for the likeliest label, and
-    the largest mass + (rank - 2 + u) ``lam`` for the others; equal masses are ranked in the order of ``labels``.
+    "aps": the mass of likelier labels + u times its own; 1 + u for a label without mass, which draws leave many of: by
+    the formula it would be no stranger than a label that has all. "saps": u times the largest mass for the likeliest
+    label, and the largest mass + (rank - 2 + u) ``lam`` for the others; equal masses rank in the order of ``labels``.
     """
     if not len(law):
         return np.full(len(labels), math.inf)
@@ -50,7 +51,8 @@ def label_scores(law: Law, labels: ListLike[Any], *, method: SetMethod, u: float
         member(value, labels)
     p = np.array([mass.get(label, 0.0) for label in labels])
     if method == "aps":
-        scores = np.where(p[None, :] > p[:, None], p[None, :], 0.0).sum(axis=1) + u * p
+        likelier = np.where(p[None, :] > p[:, None], p[None, :], 0.0).sum(axis=1)
+        scores = likelier + np.where(p > 0, u * p, u)
     else:
         ranks = np.empty(len(p))
         ranks[np.argsort(-p, kind="stable")] = np.arange(1, len(p) + 1)
