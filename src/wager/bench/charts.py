@@ -17,6 +17,8 @@ from wager.bench.summary import PARTS, Line, Summary
 N_COLOURS = 8
 _ROW = 18  # pixels
 _EDGE = 2.0  # per cent left free on both sides, for marks that stand at the ends
+_MOST_TICKS = 5
+_FEWEST = 8  # drafts that a point of acceptance needs
 _LINES = (210, 6)  # height of the plot of lines, and room above it
 
 
@@ -44,17 +46,15 @@ def linear(values: ListLike[float]) -> Scale:
 
 
 def logarithmic(values: ListLike[float]) -> Scale:
-    """From below the smallest past the largest, ticks at 1, 2, 5, 10, …"""
+    """From below the smallest past the largest: ticks at 1, 2, 5, 10, …, fewer where these are many."""
     low, high = min(values), max(values)
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     steps = [round(f * 10.0**d, 12) for d in decades for f in (1, 2, 5)]
-    first = max((s for s in steps if s <= low), default=low)
-    last = min((s for s in steps if s >= high), default=high)
-    last = last if last > first else 2 * first
-    ticks = [s for s in steps if first <= s <= last]
-    return Scale(
-        first, last, {t: f"{t:g}" for t in (ticks if len(ticks) <= 6 else [t for t in ticks if _is_decade(t)])}, True
-    )
+    first = max(step for step in steps if step <= low)
+    last = next(step for step in [*steps, 10 * steps[-1]] if step >= high and step > first)
+    ticks = [step for step in steps if first <= step <= last]
+    shown = ticks if len(ticks) <= _MOST_TICKS else [t for t in ticks if _is_decade(t)]
+    return Scale(first, last, {tick: f"{tick:g}" for tick in shown}, True)
 
 
 def _is_decade(value: float) -> bool:
@@ -117,8 +117,8 @@ def latencies(summary: Summary) -> str:
                 + _tick(scale(p.p90), i)
                 + _tick(scale(p.p99), i),
                 scale,
-                f"{p.p50:.3g}",
-                said=f"{name}: {p.p50:.3g}, {p.p90:.3g}, {p.p99:.3g}",
+                _short(p.p50),
+                said=f"{name}: {_short(p.p50)}, {_short(p.p90)}, {_short(p.p99)}",
             )
             for i, name, p in known
         ]
@@ -128,9 +128,9 @@ def latencies(summary: Summary) -> str:
 
 
 def depths(summary: Summary) -> str:
-    """Acceptance against depth, a line per method."""
+    """Acceptance against depth, a line per method; points that stand for few drafts are left out."""
     drafting = [line for line in summary.lines if line.accepted_by_depth]
-    n = max((len(line.accepted_by_depth or ()) for line in drafting), default=0)
+    n = max((sum(b >= _FEWEST for _, b in line.accepted_by_depth or ()) for line in drafting), default=0)
     if not n:
         return ""
     height, top = _LINES
@@ -140,7 +140,8 @@ def depths(summary: Summary) -> str:
         for v in (0, 0.25, 0.5, 0.75, 1)
     ]
     for i, line in enumerate(drafting):
-        points = [(scale(d), _y(a / b)) for d, (a, b) in enumerate(line.accepted_by_depth or (), start=1) if b]
+        known = enumerate(line.accepted_by_depth or (), start=1)
+        points = [(scale(d), _y(a / b)) for d, (a, b) in known if b >= _FEWEST]
         for (x1, y1), (x2, y2) in pairwise(points):
             marks.append(
                 f'<line class="s{i % N_COLOURS} d{i % 4}" x1="{x1:.2f}%" y1="{y1:.1f}" x2="{x2:.2f}%" y2="{y2:.1f}"/>'
@@ -165,7 +166,7 @@ PLOTS: dict[str, Callable[[Summary], str]] = {
 
 
 def _chart(label: str, rows: ListLike[str], scale: Scale, unit: str) -> str:
-    axis = f"<span></span>{_axis(scale, unit)}<span></span>"
+    axis = _axis(scale, unit)
     return f'<div class="chart" role="img" aria-label="{escape(label)}">{"".join(rows)}{axis}</div>'
 
 
@@ -174,11 +175,11 @@ def _heading(text: str) -> str:
 
 
 def _row(name: str, marks: str, scale: Scale, value: str, *, said: str, at: float | None = None) -> str:
-    """Label, track and value: three cells of the chart's grid."""
+    """Label, value and track: three cells of the chart's grid; the page says where they stand."""
     grid = "".join(_rule(scale(tick), "grid") for tick in scale.ticks)
     line = "" if at is None else _rule(scale(at), "at")
     track = f'<svg width="100%" height="{_ROW}"><title>{escape(said)}</title>{grid}{line}{marks}</svg>'
-    return f'<span class="label">{escape(name)}</span>{track}<span class="value">{escape(value)}</span>'
+    return f'<span class="label">{escape(name)}</span><span class="value">{escape(value)}</span>{track}'
 
 
 def _stack(line: Line, total: float, scale: Scale) -> str:
@@ -200,8 +201,8 @@ def _axis(scale: Scale, unit: str) -> str:
     for tick, text in scale.ticks.items():
         anchor = "start" if scale(tick) < 5 else "end" if scale(tick) > 95 else "middle"
         labels.append(f'<text x="{scale(tick):.2f}%" y="12" text-anchor="{anchor}">{text}</text>')
-    unit_label = f'<text x="50%" y="28" text-anchor="middle">{escape(unit)}</text>'
-    return f'<svg class="axis" width="100%" height="34">{"".join(labels)}{unit_label}</svg>'
+    axis = f'<svg class="axis" width="100%" height="16">{"".join(labels)}</svg>'
+    return f'{axis}<span class="unit">{escape(unit)}</span>'
 
 
 def _legend(entries: ListLike[tuple[str, str]]) -> str:
@@ -211,6 +212,10 @@ def _legend(entries: ListLike[tuple[str, str]]) -> str:
 
 def _rule(x: float, kind: str) -> str:
     return f'<line class="{kind}" x1="{x:.2f}%" x2="{x:.2f}%" y1="0" y2="{_ROW}"/>'
+
+
+def _short(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _line(x1: float, x2: float, i: int) -> str:

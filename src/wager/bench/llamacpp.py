@@ -39,8 +39,7 @@ class LlamaServer:
     Times are the server's own (prompt, then a constant time per token): its HTTP and JSON are not counted.
     """
 
-    def __init__(self, gguf: Path, *, n_threads: int, eos_ids: list[int]) -> None:
-        binary = find_server()
+    def __init__(self, binary: str, gguf: Path, *, n_threads: int, eos_ids: list[int]) -> None:
         if not gguf.is_file():
             raise MissingPeer(f"`{gguf}` is no GGUF file: name the one to run, as in llamacpp:FILE.gguf")
         self._eos_ids = set(eos_ids)

@@ -104,10 +104,11 @@ def open_peer(method: Method, *, ir_dir: Path, properties: dict[str, str], eos_i
         # Threads that spin while they wait take the cores from each other as soon as anything else runs.
         wait = {} if method.defaults else {"OMP_WAIT_POLICY": "PASSIVE"}
         return Worker("transformers_worker", options, python=python, env={"HF_HUB_OFFLINE": "1", **wait})
-    from wager.bench.llamacpp import LlamaServer
+    from wager.bench.llamacpp import LlamaServer, find_server
 
+    binary = find_server()
     gguf = Path(method.argument) if method.argument else _gguf(ir_dir)
-    return _weighed(LlamaServer(gguf, n_threads=n_threads, eos_ids=eos_ids), gguf)
+    return _weighed(LlamaServer(binary, gguf, n_threads=n_threads, eos_ids=eos_ids), gguf)
 
 
 def _weighed(runner: Runner, weights: Path) -> Runner:

@@ -23,9 +23,10 @@ from wager.bench.suite import Prompt, choose, load_suite, sha256, suite_path
 from wager.errors import OptionError
 from wager.llm import LLM
 from wager.machine import cpu
+from wager.tuning import bandwidth
 from wager.types import JSON, Sampling
 
-FORMAT = 1
+FORMAT = 2
 _PACKAGES = ("wager", "openvino", "openvino-genai", "openvino-tokenizers", "numpy")
 
 
@@ -132,8 +133,9 @@ def encode(
 
 def provenance(options: Options, methods: ListLike[Method], suite: Path, llms: dict[str, LLM]) -> JSON:
     """Everything needed to know what the numbers mean; ``settings`` must agree for a measurement to be continued."""
+    first = next(iter(llms.values()))
     settings = {
-        "model": next(iter(llms.values())).info["model"],
+        "model": first.info["model"],
         "fingerprints": {profile: llm.fingerprint for profile, llm in llms.items()},
         "methods": [method.name for method in methods],
         "suite": suite.name,
@@ -144,7 +146,13 @@ def provenance(options: Options, methods: ListLike[Method], suite: Path, llms: d
         "seed": options.seed,
         "threads": options.threads,
     }
-    return {**circumstances(), "profiles": {profile: llm.info for profile, llm in llms.items()}, "settings": settings}
+    weights_bytes = (first.ir_dir / "openvino_model.bin").stat().st_size
+    return {
+        **circumstances(),
+        "bandwidth": bandwidth.measure(weights_bytes, n_threads=options.threads or cpu()["n_cores"]),
+        "profiles": {profile: llm.info for profile, llm in llms.items()},
+        "settings": settings,
+    }
 
 
 def circumstances() -> JSON:
