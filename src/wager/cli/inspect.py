@@ -45,6 +45,7 @@ def inspect(
             "special_tokens": special_tokens(Text(folder)),
             "passes": passes,
             "default_properties": properties,
+            "tuned": {profile: tuning(folder, profile) for profile in ("fast", "max")},
             **(faithfulness(folder, catalog.source_of(folder), properties, bars) if measure else {}),
         }
     if as_json:
@@ -57,14 +58,23 @@ def examine_graph(folder: Path) -> tuple[dict[str, int], dict[str, str]]:
     """How often each graph pass applies (0: its pattern is not there), and the default profile's properties."""
     import openvino
 
-    from wager.models import graph
+    from wager.models import graph, tuned
     from wager.models.openvino import read_graph
     from wager.models.profiles import profile_named
 
     network = read_graph(openvino.Core(), folder)
     passes = {"merge_products": graph.merge_products(network)}
-    properties = profile_named("fast", weights_group=graph.weights_group(network)).properties
-    return passes | graph.page(network, masks=False), properties
+    found = tuned.profile_for(folder, "fast", threads=None)
+    profile = profile_named("fast", weights_group=graph.weights_group(network)) if isinstance(found, str) else found
+    return passes | graph.page(network, masks=False), profile.properties
+
+
+def tuning(folder: Path, profile: str) -> dict[str, Any]:
+    """What `wager tune` found for a profile (None: it was not run), and why it is not used (None: it is)."""
+    from wager.models import tuned
+
+    record, stale = tuned.read(folder, profile)
+    return {"record": record, "stale": stale}
 
 
 def special_tokens(text: Text) -> dict[str, Any]:
@@ -119,4 +129,20 @@ def lines(found: dict[str, Any], *, measure: bool) -> list[str]:
         for prefix, title in (("", "exact arithmetic"), ("default_", "profile fast")):
             agreement = found[f"{prefix}argmax_agreement"]
             rows.append((f"to source, {title}", f"KL {found[f'{prefix}kl']:.2g}, same arg-max {agreement:.1%}"))
-    return [f"{name:<34}{value}" for name, value in rows]
+    return [f"{name:<34}{value}" for name, value in rows] + tuned_lines(found["tuned"])
+
+
+def tuned_lines(found: dict[str, Any]) -> list[str]:
+    """By profile: what was found, that it is out of date, or that there is nothing."""
+    from wager.tuning.report import summary
+
+    said = []
+    for profile, kept in found.items():
+        said.append("")
+        if kept["stale"] is not None:
+            said.append(f"profile {profile}: tuned, but not used: {kept['stale']}: run `wager tune` again")
+        elif kept["record"] is None:
+            said.append(f"profile {profile}: not tuned (wager tune)")
+        else:
+            said += [f"profile {profile}, as tuned:", *summary(kept["record"])]
+    return said

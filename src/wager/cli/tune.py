@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,35 +15,86 @@ from wager.errors import OptionError
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 _PER_TASK = 2
+_BUDGETS = {None: 120.0, "skip": 180.0}
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0}
 
 
 @app.command()
 def tune(
     model: Annotated[str, typer.Argument(help="Name, OpenVINO folder, or .gguf file.")] = o.DEFAULT_MODEL,
-    drafter: Annotated[str | None, typer.Option("--drafter", help="What to tune: skip.", show_default=False)] = None,
+    drafter: Annotated[
+        str | None, typer.Option("--drafter", help="Tune this drafter (skip) instead.", show_default=False)
+    ] = None,
     method: Annotated[str, typer.Option("--method", help="How sets are proposed: swift, conf, cosine.")] = "swift",
-    budget: Annotated[float, typer.Option("--budget", help="Seconds to search.")] = 180.0,
+    budget: Annotated[
+        str | None, typer.Option("--budget", help="Time to take, as 120, 120s or 2m; default: 2m, or 3m for skip.")
+    ] = None,
     prompts: Annotated[
-        Path | None, typer.Option("--prompts", help="JSON lines with `prompt` or `turns`; default: our own suite.")
+        Path | None, typer.Option("--prompts", help="For skip: JSON lines with `prompt` or `turns`; default: our own.")
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Of the search.")] = 0,
     profile: o.Profile = "fast",
     threads: o.Threads = None,
+    picture: Annotated[Path | None, typer.Option("--plot", help="Draw v(n) into this file (.png, .svg, .pdf).")] = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Find what `--drafter skip` leaves out of a model, and keep it.
+    """Find how a model runs fastest on this machine, and keep it: every command then uses it.
 
-    A set of attentions and MLPs: the one with which drafting is fastest here, of those tried within the budget.
+    Or what `--drafter skip` leaves out of a model: the set of attentions and MLPs with which drafting is fastest.
     """
-    if drafter != "skip":
-        given = "not given" if drafter is None else f"`{drafter}`"
-        raise OptionError(f"--drafter is {given}: give --drafter skip, nothing else can be tuned yet")
+    if drafter not in _BUDGETS:
+        raise OptionError(f"--drafter is `{drafter}`: give --drafter skip, or none to tune how the model runs")
+    budget_s = _BUDGETS[drafter] if budget is None else seconds(budget)
+    if drafter == "skip":
+        if picture is not None:
+            raise OptionError(f"--plot `{picture}` is for the model's own tuning: leave out --drafter")
+        _tune_skip(model, method, budget_s, prompts, seed, profile, threads, as_json)
+        return
+    if prompts is not None:
+        raise OptionError(f"--prompts `{prompts}` is for --drafter skip: add that, or leave it out")
+    from wager.models import catalog, tuned
+    from wager.tuning import execution, report
+
+    if picture is not None:
+        report.check_picture(picture)
+    with Bars() as bars:
+        folder = catalog.resolve(model, progress=bars)
+        found = execution.tune(folder, profile=profile, budget_s=budget_s, threads=threads, seed=seed, progress=bars)
+    if as_json:
+        print_json(found)
+    else:
+        print("\n".join(report.lines(found)))
+    if picture is not None:
+        report.plot(found, picture)
+    say(f"kept in {tuned.record_path(folder, profile)}: profile {profile} uses it from now on")
+
+
+def seconds(text: str) -> float:
+    """``120``, ``120s`` or ``2m`` in seconds. Raises OptionError for anything else, and what is not positive."""
+    number, unit = (text[:-1], text[-1]) if text[-1:] in ("s", "m") else (text, "")
+    try:
+        found = float(number) * _UNITS[unit]
+    except ValueError:
+        found = math.nan
+    if not 0 < found < math.inf:
+        raise OptionError(f"--budget is `{text}`: give a positive time, as 120, 120s or 2m")
+    return found
+
+
+def _tune_skip(
+    model: str,
+    method: str,
+    budget_s: float,
+    prompts: Path | None,
+    seed: int,
+    profile: str,
+    threads: int | None,
+    as_json: bool,
+) -> None:
     from wager.drafters.skip_search import METHODS
 
     if method not in METHODS:
         raise OptionError(f"--method is `{method}`: give one of {', '.join(METHODS)}")
-    if not budget > 0:
-        raise OptionError(f"--budget is `{budget}`: give a positive number of seconds")
     texts = _prompts(prompts)
     from wager.drafters.skip import saved_key
     from wager.machine import measurements_path, save_measurements
@@ -56,7 +108,7 @@ def tune(
         folder = catalog.resolve(model, progress=bars)
         target = load_model(folder, profile=profile, threads=threads)
         written = write_texts(target, Text(folder), texts, progress=bars)
-        found = tune_skip(target, written, method=method, budget_s=budget, seed=seed, progress=bars)
+        found = tune_skip(target, written, method=method, budget_s=budget_s, seed=seed, progress=bars)
     key = saved_key(catalog.model_hash(folder))
     save_measurements(key, found)
     if as_json:

@@ -20,11 +20,12 @@ from wager.types import F64, JSON
 Progress = Callable[[str, int, int], None]
 CONTEXTS = (64, 1024, 4096)
 _ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+_ROWS_FAR = (1, 2, 4, 8, 16, 32, 64)  # at the longer contexts
 _SEQS = (2, 4, 8)
 _ROWS_OF_SEQS = (1, 2, 4, 8)
 _REPEATS = 9
 _LEAST_REPEATS = 3
-_N_PAIRS = 40
+_N_PAIRS = 30
 _SLOPE_ROWS = (2, 4, 8, 16)
 _SLOPE_CONTEXTS = (64, 512, 1024, 2048)
 _SLOPE_WIDTH = 8  # rows of the forwards whose context varies
@@ -62,7 +63,7 @@ def grid(model: OpenVINOModel) -> list[tuple[int, int, int]]:
         each = -(-(context + n_rows) // model.block_size) * model.block_size
         return context + n_rows <= model.context_length and n_seqs * each + model.block_size <= room
 
-    cells = [(rows, 1, context) for context in CONTEXTS for rows in _ROWS]
+    cells = [(rows, 1, context) for context in CONTEXTS for rows in (_ROWS if context == CONTEXTS[0] else _ROWS_FAR)]
     cells += [(rows, n, CONTEXTS[0]) for n in _SEQS for rows in _ROWS_OF_SEQS]
     return [cell for cell in cells if cell[0] >= least and cell[0] * cell[1] <= most and fits(*cell)]
 

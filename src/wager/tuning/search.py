@@ -22,7 +22,6 @@ _ROUNDS, _FIRST_ROUNDS = 9, 3
 _CLEARLY = 0.98  # of the time of the best: nearer ones are equal
 _CHANCE = 0.05  # that as many rounds are won by two equal settings
 _MUCH_NEARER = 0.5  # of the best's KL: then equal speed is enough
-_BAD = 1.5  # after the first rounds a setting so much slower is not worth comparing any further
 
 MERGED = "merged products"
 Coordinates = Mapping[str, ListLike[str]]
@@ -43,7 +42,7 @@ class Tried:
     taken: bool = False
 
     def to_json(self) -> JSON:
-        found = None if self.quality is None else self.quality
+        found = self.quality
         return {
             "change": self.change,
             "ratio": self.ratio,
@@ -72,6 +71,11 @@ class Race:
     @property
     def n_rounds(self) -> int:
         return len(self.per_token[0])
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether the second is slower, and won no round at all."""
+        return self.ratio > 1 / _CLEARLY and all(b > a for a, b in zip(*self.per_token, strict=True))
 
     @property
     def is_clear(self) -> bool:
@@ -166,31 +170,30 @@ class Search:
         self.lab.keep(self.best)
 
     def _compare(self, setting: Tuned) -> Tried:
-        quality, verdict = self.lab.quality(setting), ""
-        if self.exact:
+        quality, verdict, taken = self.lab.quality(setting), "", False
+        if not acceptable(quality):
+            verdict = f"too far from the reference: at most KL {FAITHFUL_KL:g}, arg-max {FAITHFUL_AGREEMENT:.0%}"
+        found = self._raced(setting, _FIRST_ROUNDS)
+        if not verdict and self.exact and not found.is_hopeless:  # the check takes as long as a race
             reason = self.lab.exactness(setting).reason
             verdict = "" if reason is None else f"not bit-identical: {reason}"
-        if not verdict and not acceptable(quality):
-            verdict = f"too far from the reference: at most KL {FAITHFUL_KL:g}, arg-max {FAITHFUL_AGREEMENT:.0%}"
-        found = self._raced(setting, short=bool(verdict))
-        taken = False
-        if not verdict:
+        if not verdict and not found.is_hopeless:
+            found = self._raced(setting, _ROUNDS)
             much_nearer = quality.kl < _MUCH_NEARER * self.lab.quality(self.best).kl
             if found.ratio < _CLEARLY and found.is_clear:
                 verdict, taken = "faster", True
             elif much_nearer and found.ratio <= 1 / _CLEARLY and found.n_rounds == _ROUNDS:
                 verdict, taken = "as fast, and nearer to the reference", True
-            else:
-                verdict = "slower" if found.ratio > 1 / _CLEARLY else "not clearly faster"
+        if not verdict:
+            verdict = "slower" if found.ratio > 1 / _CLEARLY else "not clearly faster"
         change = said(setting, since=self.best)
         return Tried(setting, change, found.ratio, found.n_rounds, quality, verdict, taken)
 
-    def _raced(self, setting: Tuned, *, short: bool) -> Race:
-        """So many rounds as the comparison needs; few for a setting that cannot be taken or is out of the question."""
+    def _raced(self, setting: Tuned, n_rounds: int) -> Race:
+        """Against the best; fewer rounds where it is out of the question or the time is up."""
         for done in race(self.lab, self.best, setting, contexts=self.contexts, rng=self.rng):
-            hopeless = min(np.divide(done.per_token[1], done.per_token[0])) > 1 or done.ratio > _BAD
-            few = done.n_rounds >= _FIRST_ROUNDS and (short or hopeless)
-            if few or done.n_rounds >= _ROUNDS or time.monotonic() > self.deadline:
+            enough = done.n_rounds >= n_rounds or (done.n_rounds >= _FIRST_ROUNDS and done.is_hopeless)
+            if enough or time.monotonic() > self.deadline:
                 return done
         raise AssertionError("races do not end")
 
