@@ -3,7 +3,8 @@
 A sequence's table lists the blocks that hold its rows [0, n). Full blocks of committed tokens are registered under
 (parent block, tokens in the block, how many of them were read together), so a later sequence with the same beginning
 shares them where its own rows would have the same bits; registered blocks hold what any sharer would write. Blocks
-nobody uses stay registered until the space is needed (least recently used goes first).
+nobody uses stay registered until the space is needed (least recently used goes first). The rows of the last, partial
+block (the tail) are remembered in the same way: a later sequence starts from a copy of those that it agrees with.
 """
 
 from __future__ import annotations
@@ -15,6 +16,12 @@ from dataclasses import dataclass
 
 _Key = tuple[int, tuple[int, ...], int]  # (uid of the parent block's content, tokens in this block, n read together)
 _ROOT = 0
+_MOST_TAILS = 64  # remembered after the same beginning
+
+
+def n_common(a: ListLike[int], b: ListLike[int]) -> int:
+    """Leading entries that two sequences share."""
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +48,8 @@ class BlockPool:
         self._n_read: dict[int, int] = {}
         self._block_of: dict[_Key, int] = {}
         self._key_of: dict[int, tuple[_Key, int]] = {}  # block -> (key, uid)
+        self._tails: dict[int, dict[int, tuple[tuple[int, ...], int]]] = {}  # uid -> block -> (tokens, n read together)
+        self._tail_of: dict[int, int] = {}  # block -> uid of what is before it
         self._next_uid = _ROOT + 1
         self.n_prefix_hits = 0  # rows served from the pool since the start
 
@@ -58,27 +67,75 @@ class BlockPool:
     def is_open(self, seq_id: int) -> bool:
         return seq_id in self._tables
 
-    def open(self, seq_id: int, tokens: ListLike[int], *, n_read: int = sys.maxsize) -> int:
-        """Start a table; returns how many rows came from the pool: whole blocks, and never the last two tokens.
+    def found(self, tokens: ListLike[int], *, n_read: int = sys.maxsize, limit: int | None = None) -> int:
+        """Rows that ``open`` and ``start_tail`` would find."""
+        blocks, uid = self._shared(tokens, n_read, limit)
+        first = len(blocks) * self.block_size
+        return first + self._best_tail(uid, tokens, first, n_read, limit)[1]
+
+    def open(self, seq_id: int, tokens: ListLike[int], *, n_read: int = sys.maxsize, limit: int | None = None) -> int:
+        """Start a table; returns how many rows came from the pool: whole blocks, at most ``limit`` rows, and never the
+        row before that (it may be fed again). The default leaves out the last token: its row is always fed.
 
         The first ``n_read`` tokens are read together, the others one by one (``pack.n_read``): their K/V differ in
         the last bits, so blocks are shared only between equals.
         """
         assert seq_id not in self._tables, seq_id
+        blocks, uid = self._shared(tokens, n_read, limit)
+        for block in blocks:
+            self._acquire(block)
         self._n_read[seq_id] = n_read
-        table: list[int] = []
-        uid, bs = _ROOT, self.block_size
-        for i in range(max(0, len(tokens) - 2) // bs if self.prefix_caching else 0):
-            block = self._block_of.get(self._key(seq_id, uid, tokens, i))
+        self._tables[seq_id] = blocks
+        self._parent[seq_id] = (uid, len(blocks))
+        self.n_prefix_hits += len(blocks) * self.block_size
+        return len(blocks) * self.block_size
+
+    def start_tail(
+        self, seq_id: int, tokens: ListLike[int], *, limit: int | None = None
+    ) -> tuple[int, tuple[int, int]] | None:
+        """A first block of its own for a table just opened, and how many rows it holds after the copy (src, dst) that
+        is due before any other block is written; None where nothing is found or no block is free.
+        """
+        uid, n_blocks = self._parent[seq_id]
+        first = n_blocks * self.block_size
+        src, n = self._best_tail(uid, tokens, first, self._n_read[seq_id], limit)
+        if not n:
+            return None
+        self._acquire(src)
+        dst = self._take() if self._free else None
+        self._release(src)
+        if dst is None:
+            return None
+        self._tables[seq_id].append(dst)
+        self.n_prefix_hits += n
+        return first + n, (src, dst)
+
+    def _shared(self, tokens: ListLike[int], n_read: int, limit: int | None) -> tuple[list[int], int]:
+        """Registered blocks that begin ``tokens``, and the uid of the last one's content."""
+        limit = len(tokens) - 1 if limit is None else limit
+        blocks, uid = [], _ROOT
+        for i in range(max(0, limit - 1) // self.block_size if self.prefix_caching else 0):
+            block = self._block_of.get(self._key(n_read, uid, tokens, i))
             if block is None:
                 break
             uid = self._key_of[block][1]
-            self._acquire(block)
-            table.append(block)
-        self._tables[seq_id] = table
-        self._parent[seq_id] = (uid, len(table))
-        self.n_prefix_hits += len(table) * bs
-        return len(table) * bs
+            blocks.append(block)
+        return blocks, uid
+
+    def _best_tail(
+        self, uid: int, tokens: ListLike[int], first: int, n_read: int, limit: int | None
+    ) -> tuple[int, int]:
+        """(block, rows) of the remembered tail that agrees longest with ``tokens`` from ``first`` on; rows 0: none."""
+        limit = len(tokens) - 1 if limit is None else limit
+        wanted, n_together = tokens[first : min(limit, first + self.block_size)], self._together(n_read, first)
+        best = (-1, 0)
+        for block, (held, n_held) in self._tails.get(uid, {}).items():
+            n = n_common(held, wanted)
+            if n_held != n_together:  # rows that one reads together and the other alone have other bits
+                n = min(n, n_held, n_together)
+            if n > best[1]:
+                best = (block, n)
+        return best
 
     def reserve(self, seq_id: int, n_rows: int) -> bool:
         """Make room for rows [0, n_rows); all or nothing."""
@@ -110,7 +167,9 @@ class BlockPool:
 
     def adopt(self, seq_id: int, fork: Fork) -> None:
         """The fork becomes the sequence's table; its former tail is released. The other forks are to be dropped."""
-        for block in self._tables[seq_id]:
+        for i, block in enumerate(self._tables[seq_id]):
+            if i >= fork.n_shared:  # its fork goes on from here
+                self._forget_tail(block)
             self._release(block)
         self._tables[seq_id] = list(fork.table)
 
@@ -130,7 +189,8 @@ class BlockPool:
         uid, n_registered = self._parent[seq_id]
         # The row n_cached - 1 may be fed once more (pack.extra_rows), so its block is not final yet.
         for i in range(n_registered, max(0, n_cached - 1) // bs):
-            key = self._key(seq_id, uid, tokens, i)
+            key = self._key(self._n_read[seq_id], uid, tokens, i)
+            self._forget_tail(table[i])
             twin = self._block_of.get(key)
             if twin is None:
                 uid, self._next_uid = self._next_uid, self._next_uid + 1
@@ -142,7 +202,9 @@ class BlockPool:
                     self._acquire(twin)
                     self._release(table[i])
                     table[i] = twin
-            self._parent[seq_id] = (uid, i + 1)
+            n_registered = i + 1
+            self._parent[seq_id] = (uid, n_registered)
+        self._remember_tail(seq_id, tokens, n_cached)
 
     def close(self, seq_id: int) -> None:
         for block in self._tables.pop(seq_id):
@@ -152,8 +214,8 @@ class BlockPool:
     def forget(self) -> None:
         """The memory was used by others: no block holds what was registered for it. Needs all tables closed."""
         assert not self._tables, "a table is open"
-        self._block_of.clear()
-        self._key_of.clear()
+        for held in (self._block_of, self._key_of, self._tails, self._tail_of):
+            held.clear()
 
     def check(self, forks: ListLike[Fork] = ()) -> None:
         """Raise AssertionError unless every block is free or owned exactly as often as tables say, and has one place
@@ -177,15 +239,42 @@ class BlockPool:
         for block, n in n_writers.items():
             assert n <= 1 or block in self._key_of, f"unregistered block {block} has {n} writers"
 
-    def _key(self, seq_id: int, parent: int, tokens: ListLike[int], i: int) -> _Key:
-        first, last = i * self.block_size, (i + 1) * self.block_size
-        return parent, tuple(tokens[first:last]), min(max(self._n_read[seq_id] - first, 0), self.block_size)
+    def _remember_tail(self, seq_id: int, tokens: ListLike[int], n_cached: int) -> None:
+        uid, n_registered = self._parent[seq_id]
+        first = n_registered * self.block_size
+        if n_cached <= first:
+            return
+        block, tails = self._tables[seq_id][n_registered], self._tails.setdefault(uid, {})
+        if block not in tails and len(tails) >= _MOST_TAILS:
+            self._forget_tail(next(iter(tails)))
+        self._forget_tail(block)
+        self._tails.setdefault(uid, {})[block] = (
+            tuple(tokens[first:n_cached]),
+            self._together(self._n_read[seq_id], first),
+        )
+        self._tail_of[block] = uid
+
+    def _forget_tail(self, block: int) -> None:
+        uid = self._tail_of.pop(block, None)
+        if uid is not None:
+            del self._tails[uid][block]
+            if not self._tails[uid]:
+                del self._tails[uid]
+
+    def _together(self, n_read: int, first: int) -> int:
+        """Rows of the block that begins at ``first`` which are read together."""
+        return min(max(n_read - first, 0), self.block_size)
+
+    def _key(self, n_read: int, parent: int, tokens: ListLike[int], i: int) -> _Key:
+        first = i * self.block_size
+        return parent, tuple(tokens[first : first + self.block_size]), self._together(n_read, first)
 
     def _take(self) -> int:
         block, _ = self._free.popitem(last=False)
         registered = self._key_of.pop(block, None)
         if registered is not None:
             del self._block_of[registered[0]]
+        self._forget_tail(block)
         self._refs[block] = 1
         return block
 
@@ -198,5 +287,5 @@ class BlockPool:
         if not self._refs[block]:
             del self._refs[block]
             self._free[block] = None
-            if block not in self._key_of:  # nothing to remember: first to be taken again
+            if block not in self._key_of and block not in self._tail_of:  # nothing to remember: first to be taken again
                 self._free.move_to_end(block, last=False)

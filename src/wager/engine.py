@@ -25,13 +25,12 @@ from wager.pack import (
     n_fork_blocks,
     n_in_place,
     n_pad_blocks,
-    n_read,
     pack,
     tree_rows,
 )
 from wager.policies.base import Policy
 from wager.record import RunStats, StepRecord
-from wager.rounds import Round, Run
+from wager.rounds import Hear, Round, Run, recorded
 from wager.sampling import Noise
 from wager.schedule import Budget, Turn, bounded, plan, rows_for
 from wager.tree import merged
@@ -51,6 +50,7 @@ from wager.types import (
 )
 from wager.verify import Rows, RuleInfo, check_rule_takes, rule_named
 from wager.view import View
+from wager.waiting import may_run, open_tables
 
 
 class Engine:
@@ -114,6 +114,17 @@ class Engine:
         self._runs[seq.id] = run
         return seq
 
+    def read(self, tokens: ListLike[int], *, n_prompt: int, first: int, hear: Hear) -> Sequence:
+        """Queue tokens that are all given, the first ``n_prompt`` as a prompt: they are read, and none is drawn.
+
+        ``hear(first, rows)`` is told the logits (V,) after tokens first, first + 1, …, as they come; valid until it
+        returns. Raises what ``submit`` does.
+        """
+        seq = self.submit(tokens, Sampling(max_tokens=1), seed=0, speculate=False)
+        run = self._runs[seq.id]
+        seq.n_prompt, run.first, run.hear = n_prompt, first, hear
+        return seq
+
     def cancel(self, seq_id: int) -> None:
         """End a sequence now and free its blocks. Unknown ids (already finished) are fine."""
         run = self._runs.get(seq_id)
@@ -159,7 +170,9 @@ class Engine:
             raise
         events = self._commit(rounds, packed, forward, verdicts)
         self._observe(rounds, packed, forward, verdicts)
-        self._record(rounds, packed, events, times=(start, drafted, before, after))
+        record = recorded(rounds, packed, events, times=(start, drafted, before, after))
+        if self.on_step is not None:
+            self.on_step(record)
         return events
 
     def _own_memory(self) -> None:
@@ -174,19 +187,11 @@ class Engine:
 
     def _plan(self) -> list[Turn]:
         """Who feeds how much; opens tables of sequences that run for the first time (or again after eviction)."""
-        turns = plan([run.seq for run in self._runs.values()], self.budget, rule=self.model.rows_rule)
-        opened = []
-        for turn in turns:
-            seq = turn.seq
-            if not self.cache.is_open(seq.id):
-                rule = self.model.rows_rule
-                n_rows = turn.n_new + extra_rows(seq, turn.n_new, 0, rule)
-                seq.n_cached = self.cache.open(seq.id, seq.tokens, n_read=n_read(seq, rule))
-                n_new = min(turn.n_new, len(seq.tokens) - seq.n_cached)
-                # what was found may end one token before the prompt does: the row fed again for it was not planned
-                turn = Turn(seq, n_new - (n_new + extra_rows(seq, n_new, 0, rule) > n_rows))
-            opened.append(turn)
-        return opened
+        rule, seqs = self.model.rows_rule, [run.seq for run in self._runs.values()]
+        first = {run.seq.id: run.first for run in self._runs.values() if run.first is not None}
+        seqs = may_run(seqs, self.cache, self.budget, rule=rule, first=first)
+        self._copy(open_tables(seqs, self.cache, rule=rule, first=first))
+        return plan(seqs, self.budget, rule=rule)
 
     def _propose(self, turns: ListLike[Turn]) -> list[Draft]:
         drafts = [EMPTY] * len(turns)
@@ -244,7 +249,8 @@ class Engine:
         seq = turn.seq
         stop = seq.n_cached + turn.n_new
         fed, node_of = merged(draft)
-        feed = Feed(seq, stop, fed, self.model.rows_rule, masked=self.model.tree_masks)
+        run = self._runs[seq.id]
+        feed = Feed(seq, stop, fed, self.model.rows_rule, masked=self.model.tree_masks, first=run.first)
         if not self.cache.reserve(seq.id, feed.n_slots):
             return None
         # Room for every draw, equal ones included: whether a draft is verified must not depend on what was drawn.
@@ -258,7 +264,11 @@ class Engine:
                     self.cache.drop(other)
                 return None
             forks.append(fork)
-        return Round(self._runs[seq.id], draft, node_of, feed, Slots(self.cache.table(seq.id), tuple(forks)))
+        return Round(run, draft, node_of, feed, Slots(self.cache.table(seq.id), tuple(forks)))
+
+    def _copy(self, copies: ListLike[tuple[int, int]]) -> None:
+        if copies:
+            self.model.copy([src for src, _ in copies], [dst for _, dst in copies])
 
     def _evict_youngest(self, spared: set[int]) -> bool:
         for run in reversed(self._runs.values()):
@@ -268,9 +278,7 @@ class Engine:
         return False
 
     def _pack(self, rounds: ListLike[Round]) -> Packed:
-        copies = [pair for r in rounds for fork in r.slots.forks for pair in fork.copies]
-        if copies:
-            self.model.copy([src for src, _ in copies], [dst for _, dst in copies])
+        self._copy([pair for r in rounds for fork in r.slots.forks for pair in fork.copies])
         return pack(
             [r.feed for r in rounds],
             [r.slots for r in rounds],
@@ -280,7 +288,7 @@ class Engine:
         )
 
     def _settle(self, rounds: ListLike[Round], packed: Packed, forward: Forward) -> list[Verdict | None]:
-        """The rule's verdict per sequence, in nodes of its feed; None while it still reads its prompt."""
+        """The rule's verdict per sequence, in nodes of its feed; None while it still reads."""
         verdicts: list[Verdict | None] = []
         logits = forward.logits[:, : self.n_valid_ids]
         for round_, index in zip(rounds, packed.rows, strict=True):
@@ -288,6 +296,11 @@ class Engine:
                 verdicts.append(None)
                 continue
             run = round_.run
+            if run.hear is not None:
+                new = max(round_.feed.seq.n_cached, run.first or 0)
+                run.hear(new, [logits[i] for i in index])
+                verdicts.append(None)
+                continue
             banned = terminal_ids(run.seq.sampling, self.eos_ids)
             seen = [int(index[0]), *(int(index[node + 1]) for node in round_.node_of)]
             rows = Rows(logits, seen, run.seq, round_.draft, banned=banned)
@@ -305,6 +318,8 @@ class Engine:
             if verdict is None or index is None:
                 seq.n_cached = feed.stop
                 self.cache.keep(seq.id, seq.tokens, seq.n_cached)
+                if round_.run.hear is not None and feed.reaches_end:
+                    seq.finish = "stop"
                 continue
             tokens = [int(feed.draft.tokens[node]) for node in verdict.path]
             tokens += [verdict.token] if verdict.error is None else []
@@ -359,31 +374,6 @@ class Engine:
             for round_ in rounds:
                 if round_.feed.seq.finish is not None:
                     self._close(round_.run)
-
-    def _record(
-        self,
-        rounds: ListLike[Round],
-        packed: Packed,
-        events: ListLike[Event],
-        *,
-        times: tuple[float, float, float, float],
-    ) -> None:
-        start, drafted, before, after = times
-        now = time.perf_counter()
-        record = StepRecord(
-            n_rows=packed.n_real,
-            width=len(packed.batch.tokens),
-            n_seqs=len(rounds),
-            n_committed=sum(len(e.tokens) for e in events),
-            context=max(r.feed.stop for r in rounds),
-            draft_s=drafted - start,
-            target_s=after - before,
-            host_s=(before - drafted) + (now - after),
-        )
-        for round_ in rounds:
-            round_.run.stats.clock(record, now - round_.run.submitted_s)
-        if self.on_step is not None:
-            self.on_step(record)
 
     # -- small things --------------------------------------------------------------------------------------------
 

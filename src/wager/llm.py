@@ -29,13 +29,14 @@ from wager.drafting import (
     spelled,
 )
 from wager.engine import Engine
-from wager.errors import OptionError, PromptError
+from wager.errors import OptionError
 from wager.explained import Explained
 from wager.measured import fingerprint_of, loaded_text, measured
 from wager.models import catalog
 from wager.models.openvino import load_model
 from wager.pack import least_rows
 from wager.record import StepRecord
+from wager.score import Candidate, Continuations, Scores, Terminator, read, rendered
 from wager.types import JSON, Drafter, Event, Sampling
 from wager.verify import RuleInfo, check_rule_takes, rule_named
 
@@ -88,6 +89,7 @@ class LLM:
             text = beside.submit(loaded_text, self.ir_dir)
             self._model = load_model(self.ir_dir, profile=profile, threads=threads, kv_cache_bytes=kv_cache_bytes)
             self.text = text.result()
+        self._continuations = Continuations(self.text)
         self._defaults = sampling_defaults(self.ir_dir)
         self.fingerprint = fingerprint_of(self._model, self.ir_dir)
         self._n_valid_ids = min(self.text.vocab_size, self._model.vocab_size)
@@ -259,6 +261,47 @@ class LLM:
         done = self._complete(requests, sampling or self.sampling(), speculate)
         return [done[i : i + n] for i in range(0, len(done), n)]
 
+    def score(
+        self,
+        prompt: Prompt,
+        candidates: ListLike[Candidate],
+        *,
+        terminator: Terminator = "auto",
+        temperature: float = 1.0,
+        chat: bool = True,
+        system: str | None = None,
+    ) -> Scores:
+        """Log-probabilities of given continuations (texts or token ids), exactly: all go through the target at once.
+
+        ``terminator``: what has to follow a candidate, so that "1" does not have the mass of "10": "end" (of the text
+        or the turn), "line" (that, or a new line), or "none"; "auto" is end after the chat template, line after text
+        without it, end after token ids. ``temperature``: each token's law is softmax(logits / temperature).
+        Raises OptionError for candidates that are no tokens, PromptError and CapacityError for what is too long.
+        """
+        return self.score_many(
+            [prompt], [candidates], terminator=terminator, temperature=temperature, chat=chat, system=system
+        )[0]
+
+    def score_many(
+        self,
+        prompts: ListLike[Prompt],
+        candidates: ListLike[ListLike[Candidate]],
+        *,
+        terminator: Terminator = "auto",
+        temperature: float = 1.0,
+        chat: bool = True,
+        system: str | None = None,
+    ) -> list[Scores]:
+        """``score`` of many prompts together, each with its own candidates; what they share in front is read once."""
+        if not temperature > 0:
+            raise OptionError(f"`temperature` is {temperature}: give a positive number")
+        tries = [
+            self._continuations.trie(prompt, some, terminator, temperature, chat=chat, system=system)
+            for prompt, some in zip(prompts, candidates, strict=True)
+        ]
+        read(self._engine, tries)
+        return [trie.scores(some) for trie, some in zip(tries, candidates, strict=True)]
+
     def stream(
         self,
         prompt: Prompt,
@@ -303,15 +346,8 @@ class LLM:
 
     def encode(self, prompt: Prompt, *, chat: bool = True, system: str | None = None) -> list[int]:
         """Token ids of a prompt: text goes through the chat template (or as it is, with BOS), ids are what they are."""
-        if not isinstance(prompt, str):
-            return [int(t) for t in prompt]
-        if not prompt:
-            raise PromptError("the prompt is empty: give some text")
-        if chat:
-            return self.text.chat([{"role": "user", "content": prompt}], system)
-        if system is not None:
-            raise OptionError("`system` needs the chat template: leave out raw")
-        return self.text.encode(prompt)
+        text, add_special = rendered(self.text, prompt, chat=chat, system=system)
+        return self.text.encode(text, add_special) if isinstance(text, str) else text
 
     # -- inside --------------------------------------------------------------------------------------------------
 

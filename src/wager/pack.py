@@ -20,7 +20,8 @@ from wager.types import EMPTY, I32, Batch, Draft, Model, RowsRule, Sequence
 class Feed:
     """What one sequence feeds: its tokens [n_cached, stop), then the draft (only where stop is its last token).
 
-    ``masked``: a tree is fed once under a mask; otherwise every root-to-leaf path is a fork.
+    ``masked``: a tree is fed once under a mask; otherwise every root-to-leaf path is a fork. ``first``: logits are
+    wanted after every token from that one on, not only after the last; then there is no draft.
     """
 
     seq: Sequence
@@ -28,6 +29,7 @@ class Feed:
     draft: Draft = EMPTY
     rule: RowsRule = "pair"
     masked: bool = False
+    first: int | None = None
 
     @cached_property  # asked for many times a step
     def branches(self) -> list[tuple[int, ...]]:
@@ -92,7 +94,9 @@ class Slots:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Packed:
-    """``batch`` and, per feed, ``rows`` (n+1,) i32: index into the logits after the last token and after each node."""
+    """``batch`` and, per feed, ``rows`` (n+1,) i32: index into the logits after the last token and after each node, or
+    after each new token from ``Feed.first`` on.
+    """
 
     batch: Batch
     rows: tuple[I32 | None, ...]
@@ -174,6 +178,9 @@ def _pack_feed(builder: _Builder, feed: Feed, slot: Slots) -> I32 | None:
     for path, table in zip(feed.branches, tables, strict=True):
         tokens = committed + [int(feed.draft.tokens[node]) for node in path]
         rows = _add_branch(builder, feed, tokens, table, mask)
+        if feed.first is not None:
+            wanted = [builder.want(row) for row in rows[max(feed.first, feed.seq.n_cached) - feed.start :]]
+            return np.array(wanted, np.int32) if wanted else None
         if not feed.reaches_end:
             return None
         for node, row in zip((-1, *path), rows[len(committed) - 1 :], strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Sequence as ListLike
 from dataclasses import dataclass, replace
 
@@ -30,6 +31,11 @@ class Turn:
         return self.seq.n_cached + self.n_new == len(self.seq.tokens)
 
 
+def by_need(active: Iterable[Sequence]) -> list[Sequence]:
+    """Sequences about to produce a token first, then prompts, both in the order they came in."""
+    return sorted(active, key=lambda seq: len(seq.tokens) - seq.n_cached > 1)
+
+
 def plan(active: ListLike[Sequence], budget: Budget, *, rule: RowsRule) -> list[Turn]:
     """Turns in order of need: sequences about to produce a token first, then prompts in order of arrival.
 
@@ -38,8 +44,7 @@ def plan(active: ListLike[Sequence], budget: Budget, *, rule: RowsRule) -> list[
     """
     n_new, n_rows = budget.n_new, budget.n_rows
     turns: list[Turn] = []
-    by_need = sorted(active, key=lambda seq: len(seq.tokens) - seq.n_cached > 1)
-    for seq in by_need[: budget.n_seqs]:
+    for seq in by_need(active)[: budget.n_seqs]:
         n = min(len(seq.tokens) - seq.n_cached, n_new, n_rows)
         if n >= 1 and n + extra_rows(seq, n, 0, rule) > n_rows:
             n -= 1

@@ -1,0 +1,274 @@
+"""How likely a model finds given continuations: all candidates of a prompt as one trie, fed once after it.
+
+The trie takes one sequence per leaf, with the K/V of the prompt shared; a token's logits are asked of the first leaf
+that holds it. Each path is laid out as if the model had written it, so under a rows rule a score is bit for bit the one
+that the candidate gets alone, and the one that the model draws it with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Sequence as ListLike
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from wager.cache import n_common
+from wager.engine import Engine
+from wager.errors import OptionError, PromptError
+from wager.interrupt import whole
+from wager.sampling import exponentials
+from wager.text import Text
+from wager.types import F32, F64
+
+Terminator = Literal["auto", "end", "line", "none"]
+Candidate = str | ListLike[int]
+Path = tuple[int, ...]
+_LINE_ENDS = (b"\n", b"\r")
+_TAIL_CHARS = 16
+_REMEMBERED = 64  # ends of prompts whose candidates are encoded: the rows of a data set have one
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scores:
+    """Log-probabilities of n continuations of one prompt, natural logs.
+
+    ``logprobs`` (n,): of the whole continuation and what ends it. ``tokens``: what each was encoded to, with
+    ``token_logprobs`` of each token and, where one was asked for, of the terminator (the last entry). ``greedy``:
+    whether temperature 0 writes exactly these tokens. ``n_tokens`` were fed beyond the prompt.
+    """
+
+    candidates: tuple[Candidate, ...]
+    tokens: tuple[Path, ...]
+    token_logprobs: tuple[F64, ...]
+    greedy: tuple[bool, ...]
+    n_prompt: int
+    n_tokens: int
+
+    @property
+    def logprobs(self) -> F64:
+        return np.array([float(each.sum()) for each in self.token_logprobs])
+
+    @property
+    def distinct(self) -> F64:
+        """``logprobs`` (n,) with -inf for candidates whose tokens came before: no mass is counted twice."""
+        first = {path: i for i, path in reversed(list(enumerate(self.tokens)))}
+        return np.where([first[path] == i for i, path in enumerate(self.tokens)], self.logprobs, -np.inf)
+
+    @property
+    def covered(self) -> float:
+        """Probability that the model writes one of the candidates; needs a terminator, or none that begins another."""
+        return float(np.exp(self.distinct).sum())
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A path of the trie to feed. ``n_shared``: leading tokens whose logits an earlier leaf tells; -1: none, not even
+    those after the prompt.
+    """
+
+    tokens: Path
+    n_shared: int
+
+
+def leaves(paths: Iterable[Path]) -> list[Leaf]:
+    """The fewest paths that hold all ``paths``, in order, each with what it adds."""
+    ordered = sorted(set(paths))
+    kept = [
+        path for path, after in zip(ordered, [*ordered[1:], ()], strict=True) if after[: len(path)] != path or not after
+    ]
+    return [Leaf(path, n_common(path, kept[i - 1]) if i else -1) for i, path in enumerate(kept)]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What the model says after a path: log-probability of the tokens asked for, of an end, and its first choice."""
+
+    logprob: dict[int, float]
+    end: float
+    best: int
+
+
+def said(row: F32, tokens: Iterable[int], ends: ListLike[int], temperature: float) -> Said:
+    """Of logits ``row`` (V,), under softmax(row / temperature)."""
+    top = float(row.max())
+    total = float(np.log(exponentials(row, temperature=temperature).sum()))
+
+    def logprob(token: int) -> float:
+        return (float(row[token]) - top) / temperature - total
+
+    end = float(np.logaddexp.reduce([logprob(token) for token in ends])) if ends else 0.0
+    return Said({token: logprob(token) for token in tokens}, end, int(row.argmax()))
+
+
+@dataclass(slots=True, eq=False)
+class Trie:
+    """The candidates of one prompt, and what the model has said about them so far.
+
+    ``ends``: ids that end an answer, one of which must follow a candidate; none: nothing has to.
+    """
+
+    prompt: ListLike[int]
+    paths: ListLike[Path]
+    ends: ListLike[int]
+    temperature: float = 1.0
+    after: dict[Path, Said] = field(default_factory=dict)
+    _asked: dict[Path, set[int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for path in self.paths:
+            for i in range(len(path) + bool(self.ends)):
+                self._asked.setdefault(path[:i], set()).update(path[i : i + 1])
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens fed beyond the prompt, each once."""
+        return len(self._asked) - 1
+
+    def leaves(self) -> list[Leaf]:
+        """What has to be fed."""
+        return leaves(self._asked)
+
+    def hear(self, leaf: Leaf, first: int, rows: ListLike[F32]) -> None:
+        """``rows`` are the logits after tokens ``first``, … of the prompt and this leaf."""
+        for i, row in enumerate(rows, start=first - len(self.prompt) + 1):
+            path = leaf.tokens[:i]
+            self.after[path] = said(row, self._asked[path], self.ends, self.temperature)
+
+    def scores(self, candidates: ListLike[Candidate]) -> Scores:
+        """Once all leaves have been heard."""
+        each = [
+            np.array(
+                [self.after[path[:i]].logprob[token] for i, token in enumerate(path)]
+                + ([self.after[path].end] if self.ends else [])
+            )
+            for path in self.paths
+        ]
+        greedy = [all(self.after[path[:i]].best == token for i, token in enumerate(path)) for path in self.paths]
+        return Scores(tuple(candidates), tuple(self.paths), tuple(each), tuple(greedy), len(self.prompt), self.n_tokens)
+
+
+def read(engine: Engine, tries: ListLike[Trie]) -> None:
+    """Feed all tries together. Whatever ends it early cancels them all."""
+    submitted: list[int] = []
+    try:
+        for trie in tries:
+            for leaf in trie.leaves():
+                tokens = [*trie.prompt, *leaf.tokens]
+
+                def hear(first: int, rows: ListLike[F32], trie: Trie = trie, leaf: Leaf = leaf) -> None:
+                    trie.hear(leaf, first, rows)
+
+                n_prompt = len(trie.prompt)
+                seq = engine.read(tokens, n_prompt=n_prompt, first=n_prompt + leaf.n_shared, hear=hear)
+                submitted.append(seq.id)
+        while engine.has_work:
+            with whole():
+                engine.step()
+    finally:
+        for seq_id in submitted:
+            engine.cancel(seq_id)
+
+
+class Continuations:
+    """Prompts and candidates as tokens, and what ends an answer, for one tokenizer."""
+
+    def __init__(self, text: Text) -> None:
+        self._text = text
+        self._ends: dict[str, tuple[int, ...]] = {}
+        self._joint: dict[tuple[str, bool, tuple[str, ...]], list[list[int]]] = {}
+
+    def ends(self, terminator: Terminator) -> tuple[int, ...]:
+        """Ids of which any is the end: "end" those that end the text or the turn, "line" also what starts a new line.
+
+        Raises OptionError for other terminators, and where the model has none.
+        """
+        if terminator not in ("end", "line", "none"):
+            raise OptionError(f"`terminator` is {terminator!r}: give auto, end, line or none")
+        if terminator not in self._ends:
+            ids = set(self._text.eos_ids) if terminator != "none" else set()
+            if terminator == "line":
+                vocabulary = range(self._text.vocab_size)
+                ids |= {token for token in vocabulary if self._text.token_bytes(token).startswith(_LINE_ENDS)}
+            if terminator != "none" and not ids:
+                raise OptionError(f"`terminator` is {terminator!r}, but the model has no such token: give none")
+            self._ends[terminator] = tuple(sorted(ids))
+        return self._ends[terminator]
+
+    def trie(
+        self,
+        prompt: str | ListLike[int],
+        candidates: ListLike[Candidate],
+        terminator: Terminator,
+        temperature: float,
+        *,
+        chat: bool,
+        system: str | None,
+    ) -> Trie:
+        """The candidates of one prompt, to be read. Raises OptionError where there are none, or one has no tokens."""
+        if isinstance(candidates, str) or not len(candidates):
+            raise OptionError(f"`candidates` is {candidates!r}: give a list of at least one")
+        text, add_special = rendered(self._text, prompt, chat=chat, system=system)
+        if terminator == "auto":
+            terminator = "line" if isinstance(text, str) and not chat else "end"
+        ends = self.ends(terminator)
+        texts = tuple(candidate for candidate in candidates if isinstance(candidate, str))
+        if isinstance(text, str) and len(texts) == len(candidates):
+            tokens, paths = self.split(text, texts, add_special=add_special)
+        else:
+            tokens = self._text.encode(text, add_special) if isinstance(text, str) else text
+            paths = [self._path(candidate) for candidate in candidates]
+        if not ends and not all(paths):
+            raise OptionError("a candidate is empty: leave it out, or give a `terminator`")
+        return Trie(tokens, paths, ends, temperature)
+
+    def _path(self, candidate: Candidate) -> Path:
+        if isinstance(candidate, str):
+            return tuple(self._text.encode(candidate, add_special=False))
+        return tuple(int(token) for token in candidate)
+
+    def split(self, prompt: str, candidates: tuple[str, ...], *, add_special: bool) -> tuple[list[int], list[Path]]:
+        """Tokens of the prompt, and of each candidate after it, as they are when prompt + candidate is encoded at once.
+
+        The prompt ends where all of these still agree with the prompt alone: a space at its end, or a word that a
+        candidate goes on with, moves to the candidates (source: lm-evaluation-harness, ``_encode_pair``).
+        """
+        encode = self._text.encode
+        cut = _last_word(prompt)
+        head, tail = encode(prompt[:cut], add_special) if cut else [], encode(prompt[cut:], add_special and not cut)
+        if cut and head + tail != encode(prompt, add_special):
+            cut, head, tail = 0, [], encode(prompt, add_special)
+        key = (prompt[cut:], add_special and not cut, candidates)
+        if key not in self._joint:
+            if len(self._joint) > _REMEMBERED:
+                self._joint.clear()
+            self._joint[key] = [encode(prompt[cut:] + candidate, key[1]) for candidate in candidates]
+        joint = self._joint[key]
+        n = min(n_common(tail, tokens) for tokens in joint)
+        return head + tail[:n], [tuple(tokens[n:]) for tokens in joint]
+
+
+def rendered(
+    text: Text, prompt: str | ListLike[int], *, chat: bool, system: str | None
+) -> tuple[str | list[int], bool]:
+    """A prompt as the text that is encoded, in the chat template unless ``chat`` is False, and whether BOS is for us to
+    add. Token ids are what they are.
+    """
+    if not isinstance(prompt, str):
+        return [int(token) for token in prompt], False
+    if not prompt:
+        raise PromptError("the prompt is empty: give some text")
+    if chat:
+        return text.render([{"role": "user", "content": prompt}], system), False
+    if system is not None:
+        raise OptionError("`system` needs the chat template: leave out raw")
+    return prompt, True
+
+
+def _last_word(prompt: str) -> int:
+    """Where a word begins, its space included, a few characters before the end: encoding the rest apart is the same."""
+    for i in range(len(prompt) - _TAIL_CHARS, 0, -1):
+        if prompt[i].isspace() and not prompt[i - 1].isspace():
+            return i
+    return 0
