@@ -179,10 +179,30 @@ def test_mistakes_get_one_line_and_exit_code_2(bench: Bench, args: tuple[str, ..
 
 
 def test_sampled_text_is_the_same_for_every_method_too(bench: Bench, tmp_path: Path) -> None:
-    code, _, err = bench("--methods", "plain,lookup,reference/plain,reference/auto", "--temperature", "0.9")
+    names = "plain,lookup,lookup:n=3@rule=standard,reference/plain,reference/auto@policy=fixed"
+    code, _, err = bench("--methods", names, "--temperature", "0.9")
     assert code == 0, err
     texts = {(row["method"], row["prompt_id"]): row["tokens"] for row in runs(rows_of(tmp_path / "out"))}
     for prompt in "ab":
         assert texts["plain", prompt] == texts["lookup", prompt]
-        assert texts["reference/plain", prompt] == texts["reference/auto", prompt]
+        assert texts["reference/plain", prompt] == texts["reference/auto@policy=fixed", prompt]
     assert texts["plain", "a"] != texts["plain", "b"]
+    told = {row["method"]: row["settings"] for row in rows_of(tmp_path / "out") if row["kind"] == "method"}
+    shown = {name: (about["policy"], about["rule"], about["forgets"]) for name, about in told.items()}
+    assert shown["lookup:n=3@rule=standard"] == ("fixed", "standard", True)
+    assert shown["reference/auto@policy=fixed"] == ("fixed", "walk", True)
+    assert shown["plain"] == ("cost", "walk", True)
+
+
+def test_repeats_find_no_answer_of_before_in_a_store(bench: Bench, tmp_path: Path) -> None:
+    """What `suffix` keeps of answers, and what cacheback, recycling and auto keep in tables, is gone when prompts come
+    again: every repeat drafts as the first did.
+    """
+    methods = "suffix:n=4,cacheback:n=4,recycling:n=4,auto:n=4"
+    assert bench("--methods", methods, "--repeats", "3")[0] == 0
+    drafted: dict[tuple[str, str], set[tuple[int, int]]] = {}
+    for row in runs(rows_of(tmp_path / "out")):
+        drafted.setdefault((row["method"], row["prompt_id"]), set()).add((row["n_drafted"], row["n_accepted"]))
+        assert row["n_before"] in (0, 1)
+    assert len(drafted) == 8
+    assert {key: len(seen) for key, seen in drafted.items()} == dict.fromkeys(drafted, 1)

@@ -36,7 +36,34 @@ from wager.types import Limits, Sampling, Sequence
         ("copy:int4", Method("copy:int4", "drafter", drafter="copy:int4", argument="int4")),
         ("oracle:copy", Method("oracle:copy", "oracle", argument="copy")),
         ("reference/genai:sdpa", Method("reference/genai:sdpa", "genai", "reference", argument="sdpa")),
+        ("genai:defaults", Method("genai:defaults", "genai", defaults=True)),
+        ("genai:lookup:n=3", Method("genai:lookup:n=3", "genai", argument="lookup", n_draft=3)),
+        (
+            "transformers:draft:a/b:c:n=2:defaults",
+            Method(
+                "transformers:draft:a/b:c:n=2:defaults",
+                "transformers",
+                argument="draft",
+                n_draft=2,
+                draft="a/b:c",
+                defaults=True,
+            ),
+        ),
         ("llamacpp:m.gguf", Method("llamacpp:m.gguf", "llamacpp", argument="m.gguf")),
+        (
+            "max/copy:int4:n=2@policy=threshold@rule=block",
+            Method(
+                "max/copy:int4:n=2@policy=threshold@rule=block",
+                "drafter",
+                "max",
+                "copy:int4",
+                "int4",
+                2,
+                "threshold",
+                "block",
+            ),
+        ),
+        ("model:a@b", Method("model:a@b", "drafter", drafter="model:a@b", argument="a@b")),
     ],
 )
 def test_methods_by_name(text: str, method: Method) -> None:
@@ -55,6 +82,13 @@ def test_methods_by_name(text: str, method: Method) -> None:
         ("lookup:n=x", "whole number"),
         ("model", "needs a path"),
         ("genai:gpu", "genai:sdpa"),
+        ("genai:n=3", "genai takes no draft length"),
+        ("genai:draft", "needs a draft model: give genai:draft:MODEL"),
+        ("transformers:lookup:x", "the argument `lookup:x`"),
+        ("plain@rule=standard", "only drafters take a policy or a rule"),
+        ("genai@policy=fixed", "only drafters take a policy or a rule"),
+        ("lookup@policy=threshold", "tells none"),
+        ("lookup@rule=nonsense", "nonsense"),
         ("plain,lookup,fast/plain", "names `plain` twice"),
         (" , ", "give some of"),
     ],
@@ -69,7 +103,10 @@ def test_what_cannot_be_compared_is_refused() -> None:
         check_methods(parse_methods("oracle,max/plain"), temperature=0.0)
     with pytest.raises(OptionError, match="greedy"):
         check_methods(parse_methods("plain,genai"), temperature=0.8)
+    with pytest.raises(OptionError, match="add plain"):
+        check_methods(parse_methods("oracle,lookup@rule=standard"), temperature=0.8)
     check_methods(parse_methods("plain,oracle,genai"), temperature=0.0)
+    check_methods(parse_methods("oracle,lookup@rule=standard"), temperature=0.0)
 
 
 def test_a_suite_takes_prompts_and_first_turns(tmp_path: Path) -> None:

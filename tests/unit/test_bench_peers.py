@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from wager.bench import peers
 from wager.bench.answer import MissingPeer, Request
 from wager.bench.methods import parse_method
 from wager.bench.peers import open_peer
@@ -97,9 +98,9 @@ def test_a_server_that_dies_at_once_is_missing(gguf: Path, tmp_path: Path) -> No
         open_llama(gguf)
 
 
-@pytest.mark.parametrize("mode", ["", "sdpa", "lookup"])
+@pytest.mark.parametrize("mode", ["", "sdpa", "draft:TINY", "lookup:n=2:defaults"])
 def test_genai_answers_in_token_ids(tiny_llama: Path, mode: str) -> None:
-    method = parse_method(f"genai:{mode}" if mode else "genai")
+    method = parse_method(f"genai:{mode}".replace("TINY", str(tiny_llama)) if mode else "genai")
     runner = open_peer(method, ir_dir=tiny_llama, properties=PROPERTIES, eos_ids=[2])
     try:
         one, two = runner.run(ask([5, 6, 7, 5, 6])), runner.run(ask([5, 6, 7, 5, 6], 9))
@@ -107,7 +108,8 @@ def test_genai_answers_in_token_ids(tiny_llama: Path, mode: str) -> None:
         assert one.times_s == sorted(one.times_s)
         assert one.times_s[0] > 0
         assert two.tokens[:5] == one.tokens
-        assert runner.settings["properties"] == PROPERTIES
+        assert runner.settings["properties"] == ({} if method.defaults else PROPERTIES)
+        assert runner.settings["weights_bytes"] == (tiny_llama / "openvino_model.bin").stat().st_size
     finally:
         runner.close()
 
@@ -115,3 +117,113 @@ def test_genai_answers_in_token_ids(tiny_llama: Path, mode: str) -> None:
 def test_genai_that_cannot_load_is_missing_with_its_own_words(tmp_path: Path) -> None:
     with pytest.raises(MissingPeer, match=r"(?i)(model|find|open|exist)"):
         open_peer(parse_method("genai"), ir_dir=tmp_path / "none", properties={}, eos_ids=[])
+
+
+def test_a_draft_model_that_cannot_be_had_is_said(tiny_llama: Path) -> None:
+    with pytest.raises(MissingPeer, match="its draft model cannot be had: `nowhere` is no model here"):
+        open_peer(parse_method("genai:draft:nowhere"), ir_dir=tiny_llama, properties={}, eos_ids=[])
+
+
+# What transformers_worker.py uses of them. The model counts up from the last token of the prompt, and streams as
+# transformers does: the prompt, then one token or several.
+FAKES = {
+    "torch": """
+import os
+__version__ = "2.0"
+threads = 8
+class tensor(list):
+    @property
+    def shape(self): return (len(self), len(self[0]))
+    def flatten(self): return tensor(x for row in self for x in row) if isinstance(self[0], list) else self
+    def tolist(self): return list(self)
+def ones_like(t): return tensor([[1] * t.shape[1]])
+def set_num_threads(n): global threads; threads = n
+def get_num_threads(): return threads
+""",
+    "transformers/__init__": """
+import os, torch
+__version__ = "5.0"
+class logging:
+    set_verbosity_error = staticmethod(lambda: None)
+class Parameter:
+    numel = lambda self: 100
+    element_size = lambda self: 4
+class Model:
+    dtype = "torch.float32"
+    class config: vocab_size = 50
+    class generation_config: pass
+    def eval(self): return self
+    def parameters(self): return [Parameter()]
+    def generate(self, prompt, *, attention_mask, do_sample, max_new_tokens, eos_token_id, pad_token_id, streamer,
+                 prompt_lookup_num_tokens=1, assistant_model=None):
+        assert not do_sample and attention_mask == [[1] * prompt.shape[1]] and os.environ["HF_HUB_OFFLINE"] == "1"
+        if prompt[0] == [13]: raise RuntimeError("unlucky")
+        streamer.put(prompt)
+        answer, last = [], prompt[0][-1]
+        while len(answer) < max_new_tokens and not (answer and answer[-1] in eos_token_id):
+            step = [last + len(answer) + i + 1 for i in range(prompt_lookup_num_tokens)]
+            step = step[:max_new_tokens - len(answer)]
+            streamer.put(torch.tensor(step))
+            answer += step
+        return torch.tensor([torch.tensor(prompt[0] + answer)])
+class AutoModelForCausalLM:
+    @staticmethod
+    def from_pretrained(folder, *, gguf_file, local_files_only):
+        assert (folder / gguf_file).read_bytes() == b"GGUF" and local_files_only
+        return Model()
+""",
+    "transformers/generation/__init__": "",
+    "transformers/generation/streamers": "class BaseStreamer: pass",
+}
+
+
+@pytest.fixture
+def fake_transformers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model folder whose GGUF source is known, and an environment with the fakes in it."""
+    for name, source in FAKES.items():
+        path = tmp_path / "env" / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source)
+    (tmp_path / "m.gguf").write_bytes(b"GGUF")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "env"))
+    monkeypatch.setenv(peers.PEERS_PYTHON, sys.executable)
+    monkeypatch.setattr(peers.catalog, "source_of", lambda folder: tmp_path / "m.gguf")
+    return tmp_path
+
+
+@pytest.mark.parametrize(("mode", "n_together"), [("", 1), (":lookup", 10), (":lookup:n=3", 3)])
+def test_transformers_is_fed_and_counted_in_token_ids(fake_transformers: Path, mode: str, n_together: int) -> None:
+    method = parse_method(f"transformers{mode}")
+    properties = {"INFERENCE_NUM_THREADS": "1", "KV_CACHE_PRECISION": "f16"}
+    runner = open_peer(method, ir_dir=fake_transformers, properties=properties, eos_ids=[15])
+    try:
+        answer = runner.run(ask([7, 9], 12))
+        assert answer.tokens == list(range(10, 22)), "the prompt is no part of it, and an end is ignored where asked"
+        assert len(set(answer.times_s[:n_together])) == 1
+        assert len(set(answer.times_s)) == -(-12 // n_together)
+        stopped = runner.run(Request([7, 9], Sampling(max_tokens=12, seed=0)))
+        assert (stopped.tokens[-1], stopped.finish) == ((15, "stop") if n_together != 10 else (21, "length"))
+        assert runner.settings | {"n_threads": 1, "weights_bytes": 400, "dtype": "torch.float32"} == runner.settings
+        with pytest.raises(MissingPeer, match="unlucky"):
+            runner.run(ask([13]))
+    finally:
+        runner.close()
+
+
+def test_a_missing_transformers_says_what_to_do(
+    fake_transformers: Path, tiny_llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def why(ir_dir: Path = fake_transformers) -> str:
+        with pytest.raises(MissingPeer) as missing:
+            open_peer(parse_method("transformers"), ir_dir=ir_dir, properties={}, eos_ids=[])
+        return str(missing.value)
+
+    monkeypatch.setenv("PYTHONPATH", "")
+    assert "No module named 'torch'" in why()
+    monkeypatch.setattr(peers.catalog, "source_of", lambda folder: None)
+    assert "the one that `tiny-llama` was made from is not here" in why(tiny_llama)
+    monkeypatch.setenv(peers.PEERS_PYTHON, "/nowhere/python")
+    assert "WAGER_PEERS_PYTHON is `/nowhere/python`" in why()
+    monkeypatch.delenv(peers.PEERS_PYTHON)
+    monkeypatch.setattr(peers, "MADE", Path("/nowhere"))
+    assert "make peers in the source tree, or set WAGER_PEERS_PYTHON" in why()

@@ -107,6 +107,18 @@ def test_a_text_that_depends_on_the_repeat_is_a_mismatch_unless_sampled(tmp_path
         assert bench.measure(repeats=2, temperature=temperature).n_mismatches == 2 * n
 
 
+def test_samples_of_rules_that_follow_drafts_are_compared_with_nothing(tmp_path: Path) -> None:
+    """They run first here, and must not become what the others are compared with; greedy text is the same for all."""
+    for temperature, n in ((0.8, 3), (0.0, 6)):
+        bench = Bench(tmp_path / str(n), "lookup@rule=standard,plain,lookup")
+        bench.runners["lookup@rule=standard"]._reply = lambda request: [7] * N_TOKENS
+        bench.runners["lookup"]._reply = lambda request: [8] * N_TOKENS
+        measured = bench.measure(temperature=temperature)
+        assert measured.n_mismatches == n
+        names = {(row["method"], row["other"]) for row in rows_of(bench.folder) if row["kind"] == "mismatch"}
+        assert ("lookup@rule=standard" in {name for pair in names for name in pair}) == (temperature == 0)
+
+
 def test_profiles_and_peers_may_differ(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "plain,max/plain,max/lookup,genai")
     for name in ("max/plain", "genai"):

@@ -17,7 +17,7 @@ from wager.types import JSON
 
 _HERE = Path(__file__).parent
 PEERS_PYTHON = "WAGER_PEERS_PYTHON"
-_MADE = _HERE.parents[2] / ".venv-peers" / "bin" / "python"  # by make peers, in a source tree
+MADE = _HERE.parents[2] / ".venv-peers" / "bin" / "python"  # by make peers, in a source tree
 
 
 class Worker:
@@ -122,12 +122,12 @@ def _peers_python() -> str:
     chosen = os.environ.get(PEERS_PYTHON)
     if chosen and not os.access(chosen, os.X_OK):
         raise MissingPeer(f"{PEERS_PYTHON} is `{chosen}`, which is no program: give the python of that environment")
-    if not chosen and not os.access(_MADE, os.X_OK):
+    if not chosen and not os.access(MADE, os.X_OK):
         raise MissingPeer(
             "transformers has no environment: make peers in the source tree, or set "
             f"{PEERS_PYTHON} to a python with torch, transformers, accelerate and gguf"
         )
-    return chosen or str(_MADE)
+    return chosen or str(MADE)
 
 
 def _folder(model: str) -> Path:
