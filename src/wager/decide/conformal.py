@@ -3,7 +3,7 @@
 What is promised, for rows exchangeable with the calibration rows: the share of rows whose target is inside is at least
 the level *on average* over calibration sets and rows. Nothing is promised for a group of rows, for one calibration set
 or after the data drift. Everything that was fitted (a line, lambda, a temperature, a prompt) must have been fitted on
-other rows. Source: papers/related.md 3.18 and 6; Vovk et al. 2005; APS 2006.02544; SAPS 2310.06430; CQR 1905.03222.
+other rows. Source: Vovk et al. 2005; APS 2006.02544; SAPS 2310.06430; CQR 1905.03222.
 """
 
 from __future__ import annotations

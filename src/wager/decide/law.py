@@ -104,7 +104,7 @@ def tempering(logprobs: npt.ArrayLike, *, temperature: float) -> F64:
 
     ``logprobs`` (n,) are the draws' own, natural logs over the whole answer. What the weights aim at is the law
     p(answer)^(1/T) over whole answers, which for answers of several tokens is sharper or flatter than what sampling
-    each token at T gives (source: papers/core.md 3). Raises ``OptionError`` for a temperature that is not positive.
+    each token at T gives. Raises ``OptionError`` for a temperature that is not positive.
     """
     if not temperature > 0:
         raise OptionError(f"`temperature` is {temperature!r}: give a positive number")

@@ -31,7 +31,8 @@ def mbr(
 ) -> str:
     """The text of ``values`` or ``candidates`` with the largest expected ``utility``; the first of equally good ones.
 
-    ``values`` are n texts with ``weights`` (n,). n x (n + candidates) utilities are computed. Source: core.md 3.
+    ``values`` are n texts with ``weights`` (n,). n x (n + candidates) utilities are computed.
+    Source: Lukasik et al. 2403.04182.
     """
     w = shares(weights, len(values))
     pool = list(dict.fromkeys([*values, *(candidates or ())]))

@@ -142,7 +142,6 @@ METRICS: dict[str, MetricInfo] = {
             "expected-rank",
             numbers.spearman,
             surrogate=True,
-            takes=frozenset(("reference",)),
         ),
         _score(
             "multipartite",
@@ -177,7 +176,6 @@ METRICS: dict[str, MetricInfo] = {
             gives="label",
             rule="balanced",
             whole=lambda y, x, _: labels.balanced_accuracy(y, x),
-            takes=frozenset(("priors",)),
         ),
         MetricInfo(
             name="cost",

@@ -1,7 +1,8 @@
 """The best label to predict, or the score or law to report. ``values`` are n hashable labels, ``weights`` (n,).
 
 All raise ``OptionError`` for an empty law. Ties go to the label that comes first: in ``values`` (so to the draw that
-came first, as one draw would have answered), or in ``labels`` where a rule takes them. Source: papers/core.md 3.
+came first, as one draw would have answered), or in ``labels`` where a rule takes them.
+Source: Lukasik et al. 2403.04182.
 """
 
 from __future__ import annotations

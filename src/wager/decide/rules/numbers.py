@@ -1,7 +1,7 @@
 """The best number to predict. ``values`` (n,) are outcomes, ``weights`` (n,) their probabilities (any scale).
 
 All raise ``OptionError`` for an empty law. Where several numbers are equally good, the lowest is given unless a rule
-says otherwise. Source: papers/core.md 3 (Lukasik et al. 2403.04182 for the idea, textbooks for the closed forms).
+says otherwise. Source: Lukasik et al. 2403.04182 for the idea, textbooks for the closed forms.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 An order is the items' indices, best first; ties go to the lower index. Outcomes on which a metric is not defined count
 for nothing; where all are such, the order is that of the indices. All raise ``OptionError`` for an empty law.
-Gains are used as they are: for exponential gains give 2^relevance - 1. Source: papers/core.md 3.
+Gains are used as they are: for exponential gains give 2^relevance - 1.
+Source: an order by one number per item is best by the rearrangement inequality.
 """
 
 from __future__ import annotations

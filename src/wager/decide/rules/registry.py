@@ -20,6 +20,7 @@ from wager.types import F64
 
 Choose = Callable[[Law, Asked], Any]
 _NONE = Options()
+_IDEA = "Lukasik et al. 2403.04182"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +91,7 @@ def _numbers(name: str, best: Callable[[Any, Any, float], float], predicts: str,
     metric = next(info for info in METRICS.values() if info.rule == name)
     facts.setdefault("takes", frozenset(("grid",)) if metric.rows is not None else frozenset())
     facts.setdefault("ties", "the lowest")
-    facts.setdefault("source", "core.md 3")
+    facts.setdefault("source", _IDEA)
 
     def choose(law: Law, asked: Asked) -> float:
         values, grid = as_numbers(law), asked.options.grid
@@ -112,7 +113,7 @@ def _loss(metric: MetricInfo, asked: Asked) -> Callable[[F64, F64], F64]:
 
 def _labels(name: str, choose: Choose, predicts: str, **facts: Any) -> RuleInfo:
     facts.setdefault("gives", "label")
-    facts.setdefault("source", "core.md 3")
+    facts.setdefault("source", _IDEA)
     return RuleInfo(name=name, choose=choose, kind="labels", predicts=predicts, **facts)
 
 
@@ -163,7 +164,7 @@ def _ranking(best: Callable[[F64, F64, float], tuple[int, ...]]) -> Choose:
 def _sets(name: str, choose: Choose, gives: Gives, predicts: str, **facts: Any) -> RuleInfo:
     metric = next(info for info in METRICS.values() if info.rule == name)
     facts.setdefault("ties", "the lower index")
-    facts.setdefault("source", "core.md 3")
+    facts.setdefault("source", _IDEA)
     return RuleInfo(
         name=name,
         choose=choose,
@@ -188,7 +189,7 @@ def _texts(metric: str) -> RuleInfo:
         gives="text",
         predicts=f"the text of the law, or of `candidates`, with the largest expected {metric}",
         ties="the first",
-        source="minimum Bayes risk; core.md 3",
+        source="minimum Bayes risk; 2403.04182",
         takes=frozenset(("candidates",)),
     )
 
@@ -242,7 +243,7 @@ RULES: dict[str, RuleInfo] = {
             gives="number",
             predicts="the expected rank among the `reference` targets; the mean where none are given",
             ties="none",
-            source="core.md 3",
+            source=_IDEA,
             takes=frozenset(("reference",)),
         ),
         RuleInfo(

@@ -1,7 +1,7 @@
 """The best set of labels. ``outcomes`` (n, M) hold 0 or 1 for each of M labels, ``weights`` (n,) their probabilities.
 
 All raise ``OptionError`` for an empty law. Ties: the smaller set, then the labels with the lower index.
-Source: papers/core.md 3; the F1 maximiser is that of Dembczynski et al. 2011 (GFM).
+Source: the F1 maximiser is that of Dembczynski et al. 2011 (GFM); the others are sums over labels.
 """
 
 from __future__ import annotations
