@@ -11,7 +11,7 @@ import pytest
 
 from wager.cli.tune import seconds
 from wager.home import wager_home
-from wager.tuning import bandwidth, curve, report
+from wager.tuning import bandwidth, curve, execution, report
 
 Wager = Callable[..., Any]
 
@@ -25,7 +25,7 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(curve, "_ROWS_FAR", (2, 8))
     monkeypatch.setattr(curve, "_SEQS", (2,))
     monkeypatch.setattr(curve, "_N_PAIRS", 8)
-    monkeypatch.setattr(curve, "drafting", lambda **_: {"lookup": 0.5})
+    monkeypatch.setattr(execution, "drafting", lambda **_: {"lookup": 0.5})
 
 
 def kept() -> list[Path]:

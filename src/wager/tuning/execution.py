@@ -50,44 +50,49 @@ def tune(
     start, rng = time.monotonic(), np.random.default_rng(seed)
     lab = OpenVINOLab(ir_dir, profile)
     base, search = _search(lab, profile, threads, start + _SEARCH_SHARE * budget_s, rng, progress)
-    versus = _versus(lab, base, search.best, rng=rng, progress=progress)
+    quality, versus = lab.quality(search.best), _versus(lab, base, search.best, rng=rng, progress=progress)
     model = lab.model(search.best)
-    n_valid = model.vocab_size
-    exactness = check_exact(model, n_valid, model.profile.rules)
+    exactness = check_exact(model, model.vocab_size, model.profile.rules)
     model.max_rows, model.rows_rule = exactness.max_rows, exactness.rule
     model.warm_up()
     points = curve(model, rng=rng, deadline=start + _CURVE_SHARE * budget_s, progress=progress)
     best = replace(search.best, widths=_widths(search.best, model, points))
     model.profile = best.profile(profile)
-    found = slopes(model, rng=rng, progress=progress)
-    if progress is not None:
-        progress("reading memory", 0, 1)
-    n_threads = int(model.effective("INFERENCE_NUM_THREADS"))
-    rates = bandwidth.measure(model.weight_bytes, n_threads=n_threads)
-    cost = _cost(model, points)
     result: JSON = {
         "untuned": base.to_json(),
         "law": {"supports": [0, *SUPPORTS], "first_chances": first_chances(), "contexts": list(search.contexts)},
         "candidates": [tried.to_json() for tried in search.tried],
         "n_left": search.n_left,
-        "quality": {"kl": (q := lab.quality(search.best)).kl, "argmax_agreement": q.agreement},
+        "quality": {"kl": quality.kl, "argmax_agreement": quality.agreement},
         "versus_untuned": versus,
         "rows_rule": exactness.rule,
         "exactness": exactness.reason,
         "curve": [point.to_json() for point in points],
-        "slopes": {name: _slope_json(s) for name, s in found.items()},
-        "bandwidth": rates,
-        "roofline": _roofline(model, rates),
-        "drafting_ms": drafting(seed=seed),
-        "seconds": time.monotonic() - start,
+        **_limits(model, rng=rng, seed=seed, progress=progress),
     }
-    if progress is not None:
-        progress("reading memory", 1, 1)
-    tuned.save(ir_dir, profile, best, result)
+    cost = _cost(model, points)
+    tuned.save(ir_dir, profile, best, {**result, "seconds": time.monotonic() - start})
     save_measurements(fingerprint_of(model, ir_dir), measured_json(exactness, cost))
     record, _ = tuned.read(ir_dir, profile)
     assert record is not None
     return record
+
+
+def _limits(model: OpenVINOModel, *, rng: np.random.Generator, seed: int, progress: Progress | None) -> JSON:
+    """Slopes of the forwards, what drafting takes, and what memory allows."""
+    found = slopes(model, rng=rng, progress=progress)
+    if progress is not None:
+        progress("reading memory", 0, 1)
+    rates = bandwidth.measure(model.weight_bytes, n_threads=int(model.effective("INFERENCE_NUM_THREADS")))
+    drafters = drafting(seed=seed)
+    if progress is not None:
+        progress("reading memory", 1, 1)
+    return {
+        "slopes": {name: _slope_json(interval) for name, interval in found.items()},
+        "bandwidth": rates,
+        "roofline": _roofline(model, rates),
+        "drafting_ms": drafters,
+    }
 
 
 def _search(
