@@ -33,6 +33,8 @@ class Automaton:
     def allowed(self, output):
         self.asked.append(tuple(output))
         state = self._state(output)
+        if state is None and output[-1] in self.ends:
+            state = self._state(output[:-1])
         if state is None:
             raise ConstraintError(f"`{list(output)}` is not allowed")
         mask = np.zeros(self.n_ids, np.bool_)

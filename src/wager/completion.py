@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from wager.engine import Engine
+from wager.errors import WagerError
 from wager.interrupt import whole
 from wager.record import RunStats
 from wager.text import StreamedText, Text, read_json
@@ -19,7 +20,9 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One answer. ``tokens`` includes the token that ended it; ``text`` leaves out end-of-text and the stop string."""
+    """One answer. ``tokens`` includes the token that ended it; ``text`` leaves out end-of-text and the stop string.
+    ``error``: why the constraint let it go no further, where ``finish`` is "error".
+    """
 
     text: str
     tokens: list[int]
@@ -28,6 +31,7 @@ class Completion:
     n_prompt: int
     logprobs: tuple[TokenLogprob, ...]
     stats: RunStats
+    error: WagerError | None = None
 
     @property
     def logprob(self) -> float:
@@ -57,7 +61,8 @@ class _Answer:
         seq = self.seq
         assert seq.finish is not None
         text = "".join(self.pieces)
-        return Completion(text, seq.output, seq.finish, seq.seed, seq.n_prompt, tuple(seq.logprobs), self.stats)
+        about = (seq.output, seq.finish, seq.seed, seq.n_prompt, tuple(seq.logprobs), self.stats, seq.error)
+        return Completion(text, *about)
 
 
 def complete(
@@ -70,7 +75,10 @@ def complete(
     on_event: Callable[[Event], None] | None = None,
     progress: Progress | None = None,
 ) -> list[Completion]:
-    """Run all requests together, one completion each, in order. Whatever ends it early cancels them all."""
+    """Run all requests together, one completion each, in order. Whatever ends it early cancels them all.
+
+    Raises ConstraintError where the only request comes to a dead end; one of several has it in its completion.
+    """
     answers: dict[int, _Answer] = {}
     try:
         for request in requests:
@@ -95,7 +103,10 @@ def complete(
     finally:
         for seq_id in answers:
             engine.cancel(seq_id)
-    return [answer.completion() for answer in answers.values()]
+    completions = [answer.completion() for answer in answers.values()]
+    if len(completions) == 1 and completions[0].error is not None:
+        raise completions[0].error
+    return completions
 
 
 def _tell_reading(answers: Mapping[int, _Answer], progress: Progress) -> None:

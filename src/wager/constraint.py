@@ -18,7 +18,8 @@ class Guide(Protocol):
     ``fits``: how many tokens of ``path`` may follow one by one. ``forced``: tokens that follow whatever the model
     wants, each the only one allowed; they may be fewer than there are.
 
-    ``allowed`` raises ConstraintError for an output that is no beginning of an allowed one, or that is beyond it.
+    ``allowed`` raises ConstraintError for an output that is no beginning of an allowed one; after an end of text only
+    another one may come.
     """
 
     def allowed(self, output: ListLike[int]) -> Mask: ...

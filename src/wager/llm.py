@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Sequence as ListLike
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any, overload
 
@@ -31,6 +32,7 @@ from wager.drafting import (
 from wager.engine import Engine
 from wager.errors import OptionError
 from wager.explained import Explained
+from wager.grammar import Vocabulary
 from wager.measured import fingerprint_of, loaded_text, measured
 from wager.models import catalog
 from wager.models.openvino import load_model
@@ -146,6 +148,7 @@ class LLM:
             self._model,
             eos_ids=sorted(self.text.eos_ids),
             n_valid_ids=self._n_valid_ids,
+            vocabulary=self.vocabulary,
             drafter=drafter,
             policy=plan.policy(n_tokens=num_draft_tokens, tree=tree, cost=self._cost, min_rows=rows, forks=forks),
             rule=info,
@@ -160,6 +163,11 @@ class LLM:
         profile, spec = self._model.profile.name, AUTO_DRAFTER if spec == "auto" else spec
         about = (self.text, self._n_valid_ids, profile, self._threads, self._progress, self.ir_dir, drawing)
         return make_drafter(spec, DraftTarget(*about, self._model, remember))
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The tokens that grammars are compiled for (``Sampling.constraint``), and those that are compiled."""
+        return Vocabulary(self.text, self._n_valid_ids)
 
     @property
     def info(self) -> JSON:

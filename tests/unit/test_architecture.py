@@ -43,6 +43,8 @@ LAYERS = [
         "hidden",
         "guided",
         "grammar",
+        "matcher",
+        "schema",
         "rounds",
     },
     {"engine", "drafters", "policies", "models", "calibrate", "proof", "replay", "testing", "testing_rules"},

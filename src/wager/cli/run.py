@@ -49,6 +49,9 @@ def run(
     logprobs: o.Logprobs = None,
     ignore_eos: o.IgnoreEos = False,
     logit_bias: o.LogitBias = None,
+    json_schema: o.JsonSchemaFile = None,
+    regex: o.Regex = None,
+    choice: o.Choice = None,
     system: o.System = None,
     raw: Annotated[bool, typer.Option("--raw", help="No chat template: continue the text.")] = False,
     compare: Annotated[bool, typer.Option("--compare", help="Plain and speculative: identical? how fast?")] = False,
@@ -61,9 +64,9 @@ def run(
     given = locals()
     if logprobs is not None and not as_json:
         raise OptionError(f"--logprobs `{logprobs}` has no place in plain text: add --json")
-    text = checked_prompt(read_prompt(prompt), system, raw=raw)
+    text, constraint = checked_prompt(read_prompt(prompt), system, raw=raw), o.constraint(given)
     with Bars() as bars, closing(o.load(given, bars)) as llm, explained(llm, explain):
-        sampling = o.sampling(llm, given)
+        sampling = replace(o.sampling(llm, given), constraint=constraint)
         if sampling.seed is None:  # drawn here, so that an interrupted answer can be had again too
             sampling = replace(sampling, seed=drawn_seed())
         if compare:
