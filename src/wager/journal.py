@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import TextIO
 
 from wager.errors import OptionError
 from wager.types import JSON
@@ -22,15 +24,20 @@ class Journal:
 
     def __init__(self, path: Path, first: JSON, *, holds: str, remedy: str) -> None:
         self.path = path
-        known = next(read(path), None) if path.is_file() else None
-        self.resumed = known is not None
-        if known is not None:
-            _check_same(known.get("settings", {}), first["settings"], f"`{path}` holds {holds}", remedy)
-            _cut_unfinished_line(path)
         try:
-            self._file = path.open("a" if self.resumed else "w", encoding="utf-8")
+            self._file = path.open("a", encoding="utf-8")
         except OSError as error:
             raise OptionError(f"`{path}` cannot be written ({error.strerror}): give another --out") from error
+        try:
+            _lock(self._file, path)
+            known = next(read(path), None)
+            self.resumed = known is not None
+            if known is not None:
+                _check_same(known.get("settings", {}), first["settings"], f"`{path}` holds {holds}", remedy)
+            _cut_unfinished_line(path)
+        except BaseException:
+            self._file.close()
+            raise
         if not self.resumed:
             self.add({"kind": "provenance", **first})
 
@@ -39,8 +46,9 @@ class Journal:
         next(rows)
         return rows
 
-    def add(self, row: JSON) -> None:
-        self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    def add(self, *rows: JSON) -> None:
+        for row in rows:
+            self._file.write(json.dumps(row, ensure_ascii=False) + "\n")
         self._file.flush()
         os.fsync(self._file.fileno())
 
@@ -69,7 +77,19 @@ def _check_same(old: JSON, new: JSON, holds: str, remedy: str) -> None:
             raise OptionError(f"{holds} with {name} `{old.get(name)}`, not `{new.get(name)}`: {remedy}")
 
 
+def _lock(file: TextIO, path: Path) -> None:
+    """For as long as the file is open, where the system has such locks: what another process writes must not be cut."""
+    with suppress(ImportError):
+        import fcntl
+
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise OptionError(f"`{path}` is in use by another process: wait for it, or give another --out") from error
+
+
 def _cut_unfinished_line(path: Path) -> None:
+    """The file ends with a whole line, or is empty."""
     with path.open("rb+") as file:
         end = file.seek(0, os.SEEK_END)
         while end > 0:
@@ -80,3 +100,4 @@ def _cut_unfinished_line(path: Path) -> None:
                 file.truncate(start + last + 1)
                 return
             end = start
+        file.truncate(0)

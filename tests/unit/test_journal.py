@@ -43,3 +43,12 @@ def test_other_settings_are_refused_with_both_values(tmp_path: Path) -> None:
         Journal(tmp_path / "j", {"settings": {"n": 2}}, **WORDS)
     with pytest.raises(OptionError, match="cannot be written"):
         Journal(tmp_path / "none" / "j", FIRST, **WORDS)
+
+
+def test_a_journal_is_written_by_one_at_a_time(tmp_path: Path) -> None:
+    pytest.importorskip("fcntl")
+    first = Journal(tmp_path / "j", FIRST, **WORDS)
+    with pytest.raises(OptionError, match="in use by another process"):
+        Journal(tmp_path / "j", FIRST, **WORDS)
+    first.close()
+    Journal(tmp_path / "j", FIRST, **WORDS).close()

@@ -79,7 +79,7 @@ def run(
     Raises WagerError kinds.
     """
     if plot is not None:
-        check_plot()
+        check_plot(plot)
     surveys = [survey(source, skip_errors=job.skip_errors) for source in job.sources]
     _tell_skipped(job, surveys, say)
     journal = Journal(journal_of(job.out), {"settings": job.settings}, holds="answers", remedy=_REMEDY)
@@ -140,7 +140,7 @@ def _learnt(job: Job, journal: Journal) -> Learnt | None:
     if job.calibration is None:
         return None
     labels = job.options.labels if job.reading.kind == "labels" else None
-    return learn(_rows(journal, "calibration", None), job.main, labels=labels or (), coverage=job.coverage)
+    return learn(_rows(journal, "calibration", None), job.main, labels=labels or (), coverage=job.level)
 
 
 def _rows(journal: Journal, part: Part, most: int | None) -> Iterator[Answered]:

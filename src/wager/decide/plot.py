@@ -18,6 +18,7 @@ _ROWS, _POINTS = 8, 3000
 _JITTER = 0.012  # of the range: so that equal predictions can be told apart
 _COLOURS = ("#4c78a8", "#e45756", "#54a24b", "#b279a2", "#f58518", "#72b7b2")
 _TARGET = "#222222"
+_KINDS = (".png", ".svg", ".pdf")
 
 
 @dataclass(slots=True)
@@ -53,8 +54,8 @@ class Picture:
             self._scatter(panels[1], names[0])
         try:
             figure.savefig(path, dpi=120)
-        except (OSError, ValueError) as error:
-            raise OptionError(f"--plot `{path}` cannot be written ({error}): give a .png, .svg or .pdf") from error
+        except OSError as error:
+            raise OptionError(f"--plot `{path}` cannot be written ({error.strerror}): give another file") from error
 
     def _is_scatter(self, names: ListLike[str]) -> bool:
         return len(self.targets) > 1 and all(
@@ -118,9 +119,11 @@ def rows_to_show(n: int) -> frozenset[int]:
     return frozenset(1 + i * n // min(n, _ROWS) for i in range(min(n, _ROWS)))
 
 
-def check_plot() -> None:
+def check_plot(path: Path) -> None:
     """Raise ``OptionError`` where no picture can be drawn, before a model is asked for one."""
     _matplotlib()
+    if path.suffix.lower() not in _KINDS:
+        raise OptionError(f"--plot `{path}` is of an unknown kind: name it with one of {', '.join(_KINDS)}")
 
 
 def _order(value: Any) -> tuple[bool, Any]:
