@@ -1,0 +1,78 @@
+"""What rows with known targets teach: the best constant, priors and ranks, straight lines, intervals and sets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from collections.abc import Sequence as ListLike
+from dataclasses import dataclass
+from typing import Any
+
+from wager.decide.answered import Answered
+from wager.decide.calibration import Line, fit_line, on_line
+from wager.decide.conformal import Intervals, LabelSets, calibrate_intervals, calibrate_sets
+from wager.decide.law import Law
+from wager.decide.metrics import MetricInfo
+from wager.decide.options import Options
+from wager.decide.rules import decide, mean, rule_for
+
+_FEWEST = 3  # rows for a line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learnt:
+    """``targets`` (n,) that were seen; ``lines`` by name of a prediction, from it to the target.
+
+    ``intervals`` around ``centre`` of the law's mean, or ``sets`` of labels, hold a target as often as was asked for.
+    """
+
+    targets: tuple[Any, ...]
+    lines: Mapping[str, Line]
+    centre: Line | None = None
+    intervals: Intervals | None = None
+    sets: LabelSets | None = None
+
+    def constant(self, metric: MetricInfo, options: Options) -> Any:
+        """The best prediction for ``metric`` that is the same for every row; None without targets."""
+        rule = rule_for(metric)
+        told = options.learnt(self.targets, rule.takes).only(rule.takes)
+        return decide(Law.of(self.targets), rule, options=told).value if self.targets else None
+
+    def interval(self, law: Law) -> tuple[float, float] | None:
+        """Where the target is, with the coverage asked for."""
+        if self.intervals is None:
+            return None
+        return self.intervals.of(law, on_line(self.centre, [mean_of(law)])[0])
+
+
+def learn(rows: Iterable[Answered], main: str, *, labels: ListLike[Any], coverage: float) -> Learnt:
+    """From the rows that have a target and an answer; ``main`` is the estimator whose laws are used.
+
+    ``labels``: all labels where answers are labels that are no numbers, else nothing.
+    """
+    known = [row for row in rows if row.target is not None and not row.error]
+    targets, laws = [row.target for row in known], [row.laws[main] for row in known]
+    means = [mean_of(law) for law in laws]
+    fitted = {"greedy": _line([row.greedy for row in known], targets), "mean": _line(means, targets)}
+    lines = {name: line for name, line in fitted.items() if line is not None}
+    if labels:
+        sets = calibrate_sets(laws, targets, labels=labels, level=coverage)
+        return Learnt(targets=tuple(targets), lines=lines, sets=sets)
+    if not all(isinstance(target, float) for target in targets):
+        return Learnt(targets=tuple(targets), lines=lines)
+    # What the intervals stand on must have been fitted on other rows than those that size them.
+    centre = _line(means[::2], targets[::2])
+    intervals = calibrate_intervals(laws[1::2], on_line(centre, means[1::2]), targets[1::2], level=coverage)
+    return Learnt(targets=tuple(targets), lines=lines, centre=centre, intervals=intervals)
+
+
+def mean_of(law: Law) -> float | None:
+    """The mean of a law of numbers; None of others, and of an empty one."""
+    if not len(law) or not all(isinstance(value, float) for value in law.values):
+        return None
+    return mean(law.values, law.weights)
+
+
+def _line(predictions: ListLike[Any], targets: ListLike[Any]) -> Line | None:
+    """Over the rows where both are numbers; None where these are too few."""
+    both = [(x, y) for x, y in zip(predictions, targets, strict=True) if isinstance(x, float) and isinstance(y, float)]
+    return fit_line([x for x, _ in both], [y for _, y in both]) if len(both) >= _FEWEST else None
