@@ -21,7 +21,7 @@ Scale = Callable[..., int]
 @pytest.fixture
 def scale(tmp_path: Path) -> Scale:
     def run(*args: str) -> int:
-        given = ("--shape", TINY, "--lengths", "1,3", "-n", "24", "--prompt-tokens", "8", "--repeats", "2")
+        given = ("--shape", TINY, "--lengths", "1,3", "-n", "16", "--prompt-tokens", "8", "--repeats", "1")
         with pytest.raises(SystemExit) as ended:
             main(["bench", "scale", *given, "--out", str(tmp_path / "out"), *args])
         return int(ended.value.code or 0)
