@@ -76,6 +76,7 @@ def bad(call: Any, says: str) -> Any:
         bad(lambda: Law.of(["a"], [math.nan]), "finite"),
         bad(lambda: Law.of(["a", "b"], [1.0]), "2 finite"),
         bad(lambda: Law.of(["a"], [0.0]), "all zero"),
+        bad(lambda: Law.of([{"a"}]), "frozensets"),
         bad(lambda: Law.scored(["a"], [math.nan]), "logprobs"),
         bad(lambda: Law.scored(["a"], [0.0, 0.0]), "1 log"),
         bad(lambda: average([Law.of(["a"])], [1.0, 2.0]), "1 numbers"),

@@ -6,9 +6,11 @@ gain per item: label vectors, relevance vectors).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Hashable, Iterable
 from collections.abc import Sequence as ListLike
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -56,6 +58,8 @@ class Law:
             raise OptionError(f"`weights` are all zero for {len(listed)} values: leave them out for equal ones")
         merged: dict[Any, float] = {}
         for value, weight in zip(listed, mass.tolist(), strict=True):
+            if not isinstance(value, Hashable):
+                raise OptionError(f"{value!r} cannot be counted: give numbers, texts, frozensets or tuples")
             if value is not None and weight > 0:
                 merged[value] = merged.get(value, 0.0) + weight
         kept = np.array(list(merged.values()), dtype=np.float64)
@@ -133,9 +137,9 @@ def effective_size(weights: npt.ArrayLike) -> float:
 def as_numbers(law: Law) -> F64:
     """(n,) the values as floats. Raises ``OptionError`` where one is not a finite number."""
     for value in law.values:
-        if isinstance(value, bool | str) or not isinstance(value, int | float | np.integer | np.floating):
+        if isinstance(value, bool) or not isinstance(value, Real):
             raise OptionError(f"the law has the value {value!r}: this metric needs numbers, so parse the answers")
-        if not np.isfinite(value):
+        if not math.isfinite(float(value)):
             raise OptionError(f"the law has the value {value!r}: give finite numbers, and None for what did not parse")
     return np.array(law.values, dtype=np.float64)
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as ListLike
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -117,7 +118,7 @@ def places(values: Iterable[Any], labels: tuple[Any, ...] | None) -> F64:
     """
     if labels is None:
         listed = list(values)
-        if not all(isinstance(value, int | float) for value in listed):
+        if not all(isinstance(value, Real) for value in listed):
             raise OptionError(f"labels {listed[:3]!r} are no numbers: give `labels`, all of them in order")
         return np.array(listed, dtype=np.float64)
     index = {label: place for place, label in enumerate(labels)}
