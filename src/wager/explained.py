@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Sequence as ListLike
 
+from wager.guided import SOURCE
 from wager.policies import Policy
 from wager.types import Draft, Drafter, Explains, Limits, Sequence, Verdict
 
@@ -43,10 +44,11 @@ class Explained:
     def observe(self, seqs: ListLike[Sequence], drafts: ListLike[Draft], verdicts: ListLike[Verdict]) -> None:
         self._policy.observe(seqs, drafts, verdicts)
         self._n_steps += 1
-        for seq, verdict in zip(seqs, verdicts, strict=True):
+        for seq, draft, verdict in zip(seqs, drafts, verdicts, strict=True):
             drafted = self._drafted.pop(seq.id, "nothing was drafted")
             of = f" of {seq.id}" if len(seqs) > 1 else ""
-            self._tell(f"step {self._n_steps}{of}: {drafted}; accepted {len(verdict.path)}")
+            forced = f"; {len(draft)} forced by the constraint" if draft.source == SOURCE else ""
+            self._tell(f"step {self._n_steps}{of}: {drafted}{forced}; accepted {len(verdict.path)}")
 
     def forget(self, seq_id: int) -> None:
         self._drafted.pop(seq_id, None)

@@ -14,6 +14,7 @@ import pytest
 
 from engine_tools import EOS, prompts, run, toy
 from engine_tools import V as V_WIDE
+from guide_tools import Automaton
 from wager.drafters.drawing import Drawing
 from wager.drafters.model import ModelDrafter
 from wager.engine import Engine
@@ -59,6 +60,7 @@ class Run:
         tree_masks: bool = False,
         prompt: list[int] = PROMPT,
         policy: Policy | None = None,
+        eos_ids: tuple[int, ...] = (),
     ) -> None:
         info = rule_named(rule)
         width = width if info.trees else 1
@@ -69,7 +71,7 @@ class Run:
         draft_model = ToyModel(V, seed=draft_seed, n_blocks=n_pad + n_blocks[1], **options)
         self.drafter = drafter(draft_model, n_valid_ids=V, drawing=drawing)
         policy = policy or Fixed(leaves * depth, depth=depth, width=width)
-        engine = Engine(self.target, drafter=self.drafter, policy=policy, rule=info, max_seqs=16)
+        engine = Engine(self.target, eos_ids=eos_ids, drafter=self.drafter, policy=policy, rule=info, max_seqs=16)
         seqs = [engine.submit(prompt, sampling, seed=seed) for seed in range(n)]
         stats = [engine.stats(seq.id) for seq in seqs]
         while engine.has_work:
@@ -105,6 +107,19 @@ def test_the_targets_law_comes_out(name: str, kind: DraftKind) -> None:
     outcome = Run(name, Drawing(kind), width=2 if name == "khisti" else 3)
     outcome.assert_lawful(2, 3)
     assert outcome.n_accepted > N / 4
+
+
+CONSTRAINED = [("standard", "iid"), ("block", "iid"), ("rrsw", "without_replacement"), ("traversal", "iid")]
+
+
+@pytest.mark.parametrize(("name", "kind"), CONSTRAINED)  # all of CASES pass, and take a minute
+def test_the_constrained_law_comes_out(name: str, kind: DraftKind) -> None:
+    """300 seeds; the first and the third token may be forced, and what was drawn decides whether the third is."""
+    moves = {0: {1: 1}, 1: {0: 2, 2: 3, 3: 2}, 2: {2: 3}, 3: {0: 1, 1: 2, 3: 3}}
+    sampling = replace(LONGER, constraint=Automaton(moves, frozenset(), frozenset({4}), V))
+    outcome = Run(name, Drawing(kind), sampling, n=300, width=2, eos_ids=(4,))
+    outcome.assert_lawful(2, 4)
+    assert outcome.n_accepted > 150
 
 
 # With the target as the draft model p = q, and these rules then take everything that the limits allow.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from engine_tools import run, toy
+from engine_tools import EOS, V, run, toy
+from guide_tools import table
 from wager.cost import StepCost
 from wager.drafters.blend import Blend
 from wager.drafters.lookup import Lookup
@@ -28,6 +29,13 @@ def test_every_step_is_told_with_its_reasons_and_decided_as_before() -> None:
     assert any("copy 0." in line and "expected 2 rows" in line and " *" in line for line in told)
     assert sum(int(line.rpartition("accepted ")[2]) for line in told) == loud.stats[0].n_accepted
     assert sum(int(line.partition("fed ")[2].split()[0]) for line in told) == loud.stats[0].n_drafted
+
+
+def test_forced_tokens_are_told() -> None:
+    told: list[str] = []
+    sampling = Sampling(max_tokens=30, constraint=table(EOS, V))
+    run(toy(), sampling, batch=PROMPT, drafter=Lookup(), policy=Explained(Fixed(0), told.append))
+    assert "drafted nothing; fed 0 of 0; 4 forced by the constraint; accepted 4" in told[0]
 
 
 def test_what_explains_nothing_is_told_too() -> None:

@@ -107,7 +107,9 @@ class ToyModel:
 
     def _next(self, prompt: list[int], head: tuple[int, ...], sampling: Sampling) -> npt.NDArray[np.float64]:
         context = [*prompt, *head]
-        x = scores(self.law(context), sampling, tokens=context, n_prompt=len(prompt))
+        guide = sampling.constraint.guide(None) if sampling.constraint is not None else None
+        allowed = guide.allowed(head) if guide is not None else None
+        x = scores(self.law(context), sampling, tokens=context, n_prompt=len(prompt), allowed=allowed)
         if sampling.temperature == 0:
             x = np.where(np.arange(len(x)) == int(x.argmax()), 0.0, -np.inf)
         return probabilities(x)
