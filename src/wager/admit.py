@@ -27,7 +27,7 @@ def check_request(
         raise OptionError(f"`constraint` is {sampling.constraint!r}, but no token ends this model's text: leave it out")
     if not tokens:
         raise PromptError("the prompt is empty: give at least one token")
-    if not all(0 <= t < n_ids for t in tokens):
+    if min(tokens) < 0 or max(tokens) >= n_ids:
         raise PromptError(f"the prompt holds ids outside [0, {n_ids}): encode it with this model's tokenizer")
     if len(tokens) >= context:
         raise PromptError(f"the prompt has {len(tokens)} tokens but the context holds {context}: shorten it")

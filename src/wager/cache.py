@@ -20,8 +20,11 @@ _MOST_TAILS = 64  # remembered after the same beginning
 
 
 def n_common(a: ListLike[int], b: ListLike[int]) -> int:
-    """Leading entries that two sequences share."""
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    """Leading entries that two sequences share; quickly where one of two lists, or tuples, begins the other."""
+    n = min(len(a), len(b))
+    if a[:n] == b[:n]:
+        return n
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), n)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +130,7 @@ class BlockPool:
     ) -> tuple[int, int]:
         """(block, rows) of the remembered tail that agrees longest with ``tokens`` from ``first`` on; rows 0: none."""
         limit = len(tokens) - 1 if limit is None else limit
-        wanted, n_together = tokens[first : min(limit, first + self.block_size)], self._together(n_read, first)
+        wanted, n_together = tuple(tokens[first : min(limit, first + self.block_size)]), self._together(n_read, first)
         best = (-1, 0)
         for block, (held, n_held) in self._tails.get(uid, {}).items():
             n = n_common(held, wanted)
@@ -135,6 +138,8 @@ class BlockPool:
                 n = min(n, n_held, n_together)
             if n > best[1]:
                 best = (block, n)
+            if n == len(wanted):
+                break
         return best
 
     def reserve(self, seq_id: int, n_rows: int) -> bool:

@@ -90,16 +90,16 @@ class Said:
     best: int
 
 
-def said(row: F32, tokens: Iterable[int], ends: ListLike[int], temperature: float) -> Said:
+def said(row: F32, tokens: ListLike[int], ends: ListLike[int], temperature: float) -> Said:
     """Of logits ``row`` (V,), under softmax(row / temperature)."""
-    top = float(row.max())
+    best = int(row.argmax())
     total = float(np.log(exponentials(row, temperature=temperature).sum()))
 
-    def logprob(token: int) -> float:
-        return (float(row[token]) - top) / temperature - total
+    def logprobs(ids: ListLike[int]) -> F64:
+        return np.asarray((row[list(ids)].astype(np.float64) - float(row[best])) / temperature - total)
 
-    end = float(np.logaddexp.reduce([logprob(token) for token in ends])) if ends else 0.0
-    return Said({token: logprob(token) for token in tokens}, end, int(row.argmax()))
+    end = float(np.logaddexp.reduce(logprobs(ends))) if ends else 0.0
+    return Said(dict(zip(tokens, logprobs(tokens).tolist(), strict=True)), end, best)
 
 
 @dataclass(slots=True, eq=False)
@@ -134,7 +134,7 @@ class Trie:
         """``rows`` are the logits after tokens ``first``, … of the prompt and this leaf."""
         for i, row in enumerate(rows, start=first - len(self.prompt) + 1):
             path = leaf.tokens[:i]
-            self.after[path] = said(row, self._asked[path], self.ends, self.temperature)
+            self.after[path] = said(row, list(self._asked[path]), self.ends, self.temperature)
 
     def scores(self, candidates: ListLike[Candidate]) -> Scores:
         """Once all leaves have been heard."""

@@ -15,7 +15,7 @@ from wager.pack import n_read
 from wager.schedule import Budget, by_need
 from wager.types import RowsRule, Sequence
 
-_WORTH_A_STEP = 48  # rows: about what a step more costs
+_WORTH_A_STEP = 16  # rows: what a step more costs, and a bit
 _ROOMY = 2  # free blocks per sequence
 
 
@@ -27,8 +27,8 @@ def may_run(
     ``first``: by sequence id, the first token whose logits are wanted, where that is not the last.
     """
     ready: list[Sequence] = []
-    waiting: dict[int, list[tuple[Sequence, int]]] = {}  # by whom they wait for: (sequence, rows saved)
-    n_new = 0
+    waiting: list[Sequence] = []
+    n_new = n_saved = 0
     for seq in by_need(seqs):
         if len(ready) >= budget.n_seqs or n_new >= budget.n_new:
             break
@@ -36,15 +36,15 @@ def may_run(
         if not cache.is_open(seq.id):
             limit = first.get(seq.id, len(seq.tokens) - 1)
             n_known = cache.found(seq.tokens, n_read=n_read(seq, rule), limit=limit)
-            reader, n_saved = _reader(seq, ready, n_known, limit, rule) if cache.prefix_caching else (None, 0)
-            if reader is not None:
-                waiting.setdefault(reader.id, []).append((seq, n_saved))
+            n_more = _n_being_read(seq, ready, n_known, limit, rule) if cache.prefix_caching else 0
+            if n_more:
+                n_saved += n_more
+                waiting.append(seq)
                 continue
         ready.append(seq)
         n_new += len(seq.tokens) - n_known
-    for group in waiting.values():
-        if sum(n_saved for _, n_saved in group) < _WORTH_A_STEP:
-            ready += [seq for seq, _ in group]
+    if n_saved < _WORTH_A_STEP:
+        ready += waiting
     return sorted(ready, key=lambda seq: seq.id)
 
 
@@ -69,12 +69,8 @@ def open_tables(
     return copies
 
 
-def _reader(
-    seq: Sequence, ready: list[Sequence], n_known: int, limit: int, rule: RowsRule
-) -> tuple[Sequence | None, int]:
-    """Who reads more of the beginning of ``seq``'s first ``limit`` tokens than the ``n_known`` that are found, and how
-    much more.
-    """
+def _n_being_read(seq: Sequence, ready: list[Sequence], n_known: int, limit: int, rule: RowsRule) -> int:
+    """Of the first ``limit`` tokens of ``seq``, those beyond the ``n_known`` found that another is about to read."""
     for other in ready:
         if len(other.tokens) - other.n_cached == 1 or other.tokens[:n_known] != seq.tokens[:n_known]:
             continue  # it reads nothing, or something else
@@ -83,5 +79,5 @@ def _reader(
             end = min(limit, n_read(other, rule), n_read(seq, rule))
         n_more = n_common(other.tokens[n_known:], seq.tokens[n_known:end])
         if n_known + n_more > max(n_known, other.n_cached):
-            return other, n_more
-    return None, 0
+            return n_more
+    return 0

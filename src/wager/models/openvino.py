@@ -166,11 +166,11 @@ class OpenVINOModel:
         return Forward(_output(lane, 0)[wanted], hidden)
 
     def copy(self, src_blocks: ListLike[int], dst_blocks: ListLike[int]) -> None:
-        """Copy the K/V of whole blocks."""
+        """Copy the K/V of whole blocks; all sources are read before any block is written."""
+        src, dst = np.asarray(src_blocks), np.asarray(dst_blocks)
         for cache in self._caches:
             data = cache.data
-            for src, dst in zip(src_blocks, dst_blocks, strict=True):
-                data[dst] = data[src]
+            data[dst] = data[src]
 
     # -- what drafters made of it ask ----------------------------------------------------------------------------
 
