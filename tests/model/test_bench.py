@@ -15,7 +15,7 @@ pytestmark = pytest.mark.model
 def test_bench_on_the_default_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     args = ["--tasks", "agent,qa", "--per-task", "1", "--max-tokens", "24", "--out", str(tmp_path)]
     with pytest.raises(SystemExit) as exit_:
-        main(["bench", "--methods", "plain,lookup,oracle,genai", *args])
+        main(["bench", "--methods", "plain,lookup,auto,oracle,genai,transformers", *args])
     out, err = capsys.readouterr()
     assert not exit_.value.code, err
     by_method: dict[str, list[list[int]]] = {}
@@ -23,8 +23,15 @@ def test_bench_on_the_default_model(tmp_path: Path, capsys: pytest.CaptureFixtur
         by_method.setdefault(row["method"], []).append(row["tokens"])
         if row["method"] == "oracle":
             assert row["n_accepted"] == row["n_drafted"]
-    assert set(by_method) == {"plain", "lookup", "oracle", "genai"}
-    assert by_method["plain"] == by_method["lookup"] == by_method["oracle"]
+    there = set(by_method) - {"transformers"}
+    assert there == {"plain", "lookup", "auto", "oracle", "genai"}
+    assert by_method["plain"] == by_method["lookup"] == by_method["auto"] == by_method["oracle"]
     assert by_method["genai"][0][:4] == by_method["plain"][0][:4], "the same prompt in the same ids"
+    if "transformers" in by_method:  # after make peers
+        assert by_method["transformers"][0][:4] == by_method["plain"][0][:4]
+    else:
+        assert "`transformers` is missing: transformers has no environment: make peers" in out
     assert "| oracle " in out
     assert "Time per token of peers / ours" in out
+    assert "| plain  " in out[out.index("## Roofline") :]
+    assert "<h2>Where the time goes</h2>" in (tmp_path / "report.html").read_text(encoding="utf-8")

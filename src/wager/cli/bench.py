@@ -13,7 +13,7 @@ from wager.cli.measure import measure
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
-DEFAULT_METHODS = "plain,lookup,oracle,genai"
+DEFAULT_METHODS = "plain,lookup,auto,genai,transformers"
 
 # Each subcommand is a file of its own.
 app.command()(bench_report.report)
@@ -29,8 +29,8 @@ def bench(
     methods: Annotated[
         str,
         typer.Option(
-            help="Comma-separated: plain, lookup, auto, model:PATH, lookup:n=8, oracle, oracle:copy, genai, "
-            "llamacpp:FILE.gguf; a profile in front as in max/plain."
+            help="Comma-separated: plain, any drafter as in lookup, auto, model:PATH, lookup:n=8, oracle, oracle:copy, "
+            "genai, transformers, llamacpp; a profile in front as in max/plain (docs/benchmarks.md)."
         ),
     ] = DEFAULT_METHODS,
     suite: Annotated[str, typer.Option(help="A shipped suite by name, or JSON lines with prompt or turns.")] = "mixed",
