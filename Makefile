@@ -5,13 +5,14 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: help demo test test-model test-browser lint bench bench-short peers docs clean
+.PHONY: help demo test test-model test-browser test-convert lint bench bench-short peers docs clean
 
 help:
 	@echo "make demo        answer a prompt twice, plain and speculative, and compare"
 	@echo "make test        the tests that need no real model"
 	@echo "make test-model  the tests on the default model (pulled on first use)"
 	@echo "make test-browser  the tests that look at pages with Chromium"
+	@echo "make test-convert  the tests of conversion, in an environment with NNCF and optimum-intel"
 	@echo "make lint        ruff, mypy --strict"
 	@echo "make bench       measure against plain decoding and peers"
 	@echo "make bench-short the same on a few prompts, in two minutes"
@@ -31,7 +32,7 @@ demo: $(STAMP)
 	@$(BIN)/wager demo
 
 test: $(STAMP)
-	@$(BIN)/python -m pytest -m "not model and not browser" -n auto --maxprocesses 8
+	@$(BIN)/python -m pytest -m "not model and not browser and not convert" -n auto --maxprocesses 8
 
 test-browser: $(STAMP)
 	@command -v chromium >/dev/null || { echo "error: no chromium on PATH: apt-get install -y --no-install-recommends chromium" >&2; exit 2; }
@@ -39,7 +40,22 @@ test-browser: $(STAMP)
 
 test-model: $(STAMP)
 	@$(BIN)/wager pull smollm2-135m
-	@$(BIN)/python -m pytest -m model
+	@$(BIN)/python -m pytest -m "model and not convert"
+
+# Other packages' warnings are not ours to turn into errors. A file of tests stays on one process: exports are shared.
+test-convert: .venv-convert/.installed
+	@.venv-convert/bin/wager pull smollm2-135m
+	@.venv-convert/bin/python -m pytest -m convert -W ignore -n 2 --dist loadfile
+
+# torch must not come into .venv. TORCH names another build, such as one without CUDA. optimum-intel goes without its
+# dependencies, listed here instead, since torchvision is of no use to language models and wants a torch of its own.
+.venv-convert/.installed: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer on PATH: install one, or make PYTHON=/path/to/python" >&2; exit 2; }
+	@test -x .venv-convert/bin/python || $(PYTHON) -m venv --clear .venv-convert
+	@.venv-convert/bin/python -m pip --quiet --disable-pip-version-check install $(or $(TORCH),torch==2.13.0) \
+		'transformers>=4.51,<5' 'requests>=2.33,<3' pytest pytest-timeout pytest-xdist --editable '.[convert]'
+	@.venv-convert/bin/python -m pip --quiet --disable-pip-version-check install --no-deps 'optimum-intel>=2.2,<3' 'optimum>=2.3,<3'
+	@touch $@
 
 lint: $(STAMP)
 	@$(BIN)/ruff check .
@@ -69,4 +85,4 @@ docs: $(STAMP)
 	@$(BIN)/python -m pytest tests/unit/test_docs.py
 
 clean:
-	rm -rf .venv .venv-peers build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis bench-out rules-out drafting-out
+	rm -rf .venv .venv-peers .venv-convert build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis bench-out rules-out drafting-out

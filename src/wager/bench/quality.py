@@ -32,6 +32,7 @@ from wager.text import Text
 from wager.types import F32, JSON, Sampling, Sequence
 
 Progress = Callable[[str, int, int], None]
+Subject = tuple[Path, str]  # folder and profile
 TEXT = SHIPPED / "quality.txt"
 WINDOW = 512  # tokens, each window read from position 0
 _CHUNK = 128  # rows whose logits are held at a time
@@ -91,33 +92,22 @@ def measure(
     _check(models, profiles, n_prompts, max_tokens)
     folders = [catalog.resolve(model, progress=progress) for model in models]
     base = folders[0] if reference is None else catalog.resolve(reference, progress=progress)
+    for folder in folders:
+        _same_vocabulary(base, folder)
     path = TEXT if text is None else text
     windows = _windows(base, path)
-    subjects = [(folder, profile) for folder in folders for profile in profiles]
-    rows, perplexity = [], math.nan
     n_scored = sum(len(window) - 1 for window in windows)
-    for i, (folder, profile) in enumerate(subjects):
-        _same_vocabulary(base, folder)
-        with _Reader(base, "reference", threads) as exact, _Reader(folder, profile, threads) as other:
-            found = _compare(exact, other, windows, partial(_tell, progress, i, len(subjects), n_scored))
-            perplexity = math.exp(found.nll[0] / found.n_tokens)
-            info = catalog.describe(folder)
-            row = Row(
-                model=info.name,
-                profile=profile,
-                weights=info.quantisation,
-                n_bytes=info.n_bytes,
-                kv_bytes_per_token=other.model.kv_bytes_per_token,
-                perplexity=math.exp(found.nll[1] / found.n_tokens),
-                kl=found.kl / found.n_tokens,
-                agreement=found.n_same / found.n_tokens,
-            )
-        rows.append(row)
+    subjects = [(folder, profile) for folder in folders for profile in profiles]
+    found = [
+        _row(base, subject, windows, threads, partial(_tell, progress, i, len(subjects), n_scored))
+        for i, subject in enumerate(subjects)
+    ]
+    rows = [row for row, _ in found]
     if n_prompts:
         rows = _timed(rows, subjects, n_prompts, max_tokens, threads, progress)
     return Table(
         reference=catalog.describe(base).name,
-        perplexity=perplexity,
+        perplexity=found[0][1],
         text=path.name,
         n_tokens=n_scored,
         n_timed_tokens=n_prompts * max_tokens,
@@ -160,7 +150,7 @@ def _speeds(row: Row) -> list[str]:
 # -- the comparison ----------------------------------------------------------------------------------------------
 
 
-class _Reader:
+class Reader:
     """A model that reads a text from position 0 and gives the logits after every token."""
 
     def __init__(self, folder: Path, profile: str, threads: int | None) -> None:
@@ -168,7 +158,7 @@ class _Reader:
         if self.model.n_blocks * self.model.block_size < WINDOW + self.model.block_size:
             raise OptionError(f"`{folder}` has too little K/V memory for {WINDOW} tokens: free some memory")
 
-    def __enter__(self) -> _Reader:
+    def __enter__(self) -> Reader:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -198,7 +188,7 @@ class _Sums:
     nll: tuple[float, float] = (0.0, 0.0)
 
 
-def _compare(exact: _Reader, other: _Reader, windows: ListLike[ListLike[int]], told: Callable[[int], None]) -> _Sums:
+def _compare(exact: Reader, other: Reader, windows: ListLike[ListLike[int]], told: Callable[[int], None]) -> _Sums:
     sums = _Sums()
     for ids in windows:
         start = 1
@@ -217,6 +207,29 @@ def _compare(exact: _Reader, other: _Reader, windows: ListLike[ListLike[int]], t
 
 def _tell(progress: Progress, i: int, n_subjects: int, n_scored: int, done: int) -> None:
     progress(_READING, i * n_scored + done, n_subjects * n_scored)
+
+
+def _row(
+    base: Path, subject: Subject, windows: ListLike[ListLike[int]], threads: int | None, told: Callable[[int], None]
+) -> tuple[Row, float]:
+    """The comparison of one model in one profile, and the reference's perplexity."""
+    folder, profile = subject
+    with Reader(base, "reference", threads) as exact, Reader(folder, profile, threads) as other:
+        sums = _compare(exact, other, windows, told)
+        kv_bytes_per_token = other.model.kv_bytes_per_token
+    info = catalog.describe(folder)
+    perplexity, own_perplexity = (math.exp(nll / sums.n_tokens) for nll in sums.nll)
+    row = Row(
+        model=info.name,
+        profile=profile,
+        weights=info.quantisation,
+        n_bytes=info.n_bytes,
+        kv_bytes_per_token=kv_bytes_per_token,
+        perplexity=own_perplexity,
+        kl=sums.kl / sums.n_tokens,
+        agreement=sums.n_same / sums.n_tokens,
+    )
+    return row, perplexity
 
 
 def _windows(folder: Path, path: Path) -> list[list[int]]:
@@ -248,7 +261,7 @@ def _same_vocabulary(base: Path, folder: Path) -> None:
 
 def _timed(
     rows: ListLike[Row],
-    subjects: ListLike[tuple[Path, str]],
+    subjects: ListLike[Subject],
     n_prompts: int,
     max_tokens: int,
     threads: int | None,
