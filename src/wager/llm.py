@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-import secrets
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as ListLike
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
 
+from wager.asks import Asks
+from wager.asks import Prompt as Prompt
 from wager.completion import Completion as Completion
-from wager.completion import Progress, Request, complete
+from wager.completion import Progress, Request
 from wager.completion import sampling_defaults as sampling_defaults
 from wager.drafters import check_spec, make_drafter
 from wager.drafters.drawing import Drawing
@@ -38,16 +38,15 @@ from wager.models import catalog
 from wager.models.openvino import load_model
 from wager.pack import least_rows
 from wager.record import StepRecord
-from wager.score import Candidate, Continuations, Scores, Terminator, read, rendered
+from wager.score import Continuations
 from wager.types import JSON, Drafter, Event, Sampling
 from wager.verify import RuleInfo, check_rule_takes, rule_named
 
-Prompt = str | ListLike[int]
 Message = Mapping[str, str]
 AUTO_DRAFTER = "blend"  # what needs no second model
 
 
-class LLM:
+class LLM(Asks):
     """A model with its engine. Not thread-safe: use it from one thread.
 
     ``model``: catalog name, OWNER/NAME, IR folder or GGUF file. ``drafter``: none, auto, one of docs/drafters.md, or an
@@ -91,8 +90,7 @@ class LLM:
             text = beside.submit(loaded_text, self.ir_dir)
             self._model = load_model(self.ir_dir, profile=profile, threads=threads, kv_cache_bytes=kv_cache_bytes)
             self.text = text.result()
-        self._continuations = Continuations(self.text)
-        self._defaults = sampling_defaults(self.ir_dir)
+        self._continuations, self._defaults = Continuations(self.text), sampling_defaults(self.ir_dir)
         self.fingerprint = fingerprint_of(self._model, self.ir_dir)
         self._n_valid_ids = min(self.text.vocab_size, self._model.vocab_size)
         self._exactness, self._cost = measured(self._model, self.fingerprint, self._n_valid_ids, progress=progress)
@@ -189,14 +187,6 @@ class LLM:
             "rows_rule": self._model.rows_rule,
         }
 
-    def sampling(self, **given: Any) -> Sampling:
-        """The model's own defaults (generation_config.json), overridden by what is given (None: not given)."""
-        known = {f.name for f in fields(Sampling)}
-        for name in given:
-            if name not in known:
-                raise OptionError(f"`{name}` is no sampling option: give one of {', '.join(sorted(known))}")
-        return Sampling(**{**self._defaults, **{name: value for name, value in given.items() if value is not None}})
-
     @overload
     def generate(self, prompt: Prompt, sampling: Sampling | None = None, *, chat: bool = True,
                  system: str | None = None, speculate: bool = True) -> Completion: ...  # fmt: skip
@@ -227,88 +217,6 @@ class LLM:
         encoded = [self.encode(p, chat=chat, system=system) for p in prompts]
         answers = self._run(encoded, sampling or self.sampling(), n or 1, speculate)
         return answers[0] if one and n is None else answers
-
-    def sample(
-        self,
-        prompt: Prompt,
-        n: int,
-        sampling: Sampling | None = None,
-        *,
-        first: int = 0,
-        chat: bool = True,
-        system: str | None = None,
-        speculate: bool = True,
-    ) -> list[Completion]:
-        """``n`` samples of one prompt, run together: samples first … first + n - 1 of its seed, each as if alone.
-
-        The prompt is read once. Raises what ``generate`` does.
-        """
-        seed = self._seed(sampling or self.sampling())
-        return self.sample_many(
-            [prompt], n, sampling, seeds=[seed], first=first, chat=chat, system=system, speculate=speculate
-        )[0]
-
-    def sample_many(
-        self,
-        prompts: ListLike[Prompt],
-        n: int,
-        sampling: Sampling | None = None,
-        *,
-        seeds: ListLike[int],
-        first: int = 0,
-        chat: bool = True,
-        system: str | None = None,
-        speculate: bool = True,
-    ) -> list[list[Completion]]:
-        """``sample`` of many prompts, all together; ``seeds``: one per prompt, in place of that of ``sampling``."""
-        if n < 1:
-            raise OptionError(f"`n` is {n}: give at least 1")
-        encoded = [self.encode(prompt, chat=chat, system=system) for prompt in prompts]
-        wanted = range(first, first + n)
-        requests = [Request(t, seed, i) for t, seed in zip(encoded, seeds, strict=True) for i in wanted]
-        done = self._complete(requests, sampling or self.sampling(), speculate)
-        return [done[i : i + n] for i in range(0, len(done), n)]
-
-    def score(
-        self,
-        prompt: Prompt,
-        candidates: ListLike[Candidate],
-        *,
-        terminator: Terminator = "auto",
-        temperature: float = 1.0,
-        chat: bool = True,
-        system: str | None = None,
-    ) -> Scores:
-        """Log-probabilities of given continuations (texts or token ids), exactly: all go through the target at once.
-
-        ``terminator``: what has to follow a candidate, so that "1" does not have the mass of "10": "end" (of the text
-        or the turn), "line" (that, or a new line), or "none"; "auto" is end after the chat template, line after text
-        without it, end after token ids. ``temperature``: each token's law is softmax(logits / temperature).
-        Raises OptionError for candidates that are no tokens, PromptError and CapacityError for what is too long.
-        """
-        return self.score_many(
-            [prompt], [candidates], terminator=terminator, temperature=temperature, chat=chat, system=system
-        )[0]
-
-    def score_many(
-        self,
-        prompts: ListLike[Prompt],
-        candidates: ListLike[ListLike[Candidate]],
-        *,
-        terminator: Terminator = "auto",
-        temperature: float = 1.0,
-        chat: bool = True,
-        system: str | None = None,
-    ) -> list[Scores]:
-        """``score`` of many prompts together, each with its own candidates; what they share in front is read once."""
-        if not temperature > 0:
-            raise OptionError(f"`temperature` is {temperature}: give a positive number")
-        tries = [
-            self._continuations.trie(prompt, some, terminator, temperature, chat=chat, system=system)
-            for prompt, some in zip(prompts, candidates, strict=True)
-        ]
-        read(self._engine, tries)
-        return [trie.scores(some) for trie, some in zip(tries, candidates, strict=True)]
 
     def stream(
         self,
@@ -352,15 +260,7 @@ class LLM:
         """Free the model. The object cannot be used afterwards."""
         del self._engine, self._model
 
-    def encode(self, prompt: Prompt, *, chat: bool = True, system: str | None = None) -> list[int]:
-        """Token ids of a prompt: text goes through the chat template (or as it is, with BOS), ids are what they are."""
-        text, add_special = rendered(self.text, prompt, chat=chat, system=system)
-        return self.text.encode(text, add_special) if isinstance(text, str) else text
-
     # -- inside --------------------------------------------------------------------------------------------------
-
-    def _seed(self, sampling: Sampling) -> int:
-        return secrets.randbits(63) if sampling.seed is None else sampling.seed
 
     def _run(
         self,
@@ -373,23 +273,6 @@ class LLM:
         seeds = [self._seed(sampling) for _ in prompts]
         requests = [Request(t, seed, i) for t, seed in zip(prompts, seeds, strict=True) for i in range(n)]
         return self._complete(requests, sampling, speculate, on_event)
-
-    def _complete(
-        self,
-        requests: ListLike[Request],
-        sampling: Sampling,
-        speculate: bool,
-        on_event: Callable[[Event], None] | None = None,
-    ) -> list[Completion]:
-        return complete(
-            self._engine,
-            self.text,
-            requests,
-            sampling,
-            speculate=speculate,
-            on_event=on_event,
-            progress=self._progress,
-        )
 
     def _on_step(self, record: StepRecord) -> None:
         if self._model.switches_are_free:

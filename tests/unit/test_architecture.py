@@ -48,8 +48,8 @@ LAYERS = [
         "rounds",
     },
     {"engine", "drafters", "policies", "models", "calibrate", "proof", "replay", "testing", "testing_rules"},
-    {"llm", "completion", "score", "drafting", "measured", "explained", "tune_skip"},
-    {"decide", "serve", "cli", "bench", "tuning"},
+    {"llm", "completion", "score", "asks", "decide", "drafting", "measured", "explained", "tune_skip"},
+    {"serve", "cli", "bench", "tuning"},
 ]
 # Plug-ins know the nouns and the mathematics only (and where files live, and text).
 PLUGINS = {"drafters", "policies", "models"}

@@ -15,10 +15,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from wager.asks import Asks, Prompt
 from wager.completion import Completion
 from wager.decide.law import Law, average, importance
 from wager.errors import OptionError
-from wager.llm import LLM, Prompt
 from wager.sampling import is_softmax
 from wager.score import Terminator
 from wager.types import F64, Sampling
@@ -47,7 +47,7 @@ class Estimate:
 class Estimator(Protocol):
     """One estimate per prompt; prompts run together. ``seeds``: one per prompt, so that each is reproducible alone."""
 
-    def estimate(self, llm: LLM, prompts: ListLike[Prompt], seeds: ListLike[int]) -> list[Estimate]: ...
+    def estimate(self, llm: Asks, prompts: ListLike[Prompt], seeds: ListLike[int]) -> list[Estimate]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,11 +80,11 @@ class _Drawn:
         if self.batch is not None and self.batch < 1:
             raise OptionError(f"`batch` is {self.batch}: give at least 1")
 
-    def laws(self, llm: LLM, prompts: ListLike[Prompt], draws: ListLike[ListLike[Completion]]) -> list[Law]:
+    def laws(self, llm: Asks, prompts: ListLike[Prompt], draws: ListLike[ListLike[Completion]]) -> list[Law]:
         """The law of each prompt's draws."""
         raise NotImplementedError
 
-    def estimate(self, llm: LLM, prompts: ListLike[Prompt], seeds: ListLike[int]) -> list[Estimate]:
+    def estimate(self, llm: Asks, prompts: ListLike[Prompt], seeds: ListLike[int]) -> list[Estimate]:
         """Prompts that are not yet decided draw together, batch by batch."""
         sampling = self.sampling or model_law()
         sampling = replace(sampling, logprobs=sampling.logprobs or 0)
@@ -138,7 +138,7 @@ class Sampled(_Drawn):
                 "top_k, top_p, min_p, penalties, bias and min_tokens out of `sampling`"
             )
 
-    def laws(self, llm: LLM, prompts: ListLike[Prompt], draws: ListLike[ListLike[Completion]]) -> list[Law]:
+    def laws(self, llm: Asks, prompts: ListLike[Prompt], draws: ListLike[ListLike[Completion]]) -> list[Law]:
         """Where draws were not at temperature 1, they are scored under what they were drawn from, all together."""
         weights: list[F64 | None] = [None] * len(prompts)
         if self.temperature is not None:
@@ -152,7 +152,7 @@ class Sampled(_Drawn):
         ]
 
     def _scored(
-        self, llm: LLM, prompts: ListLike[Prompt], draws: ListLike[ListLike[Completion]], temperature: float
+        self, llm: Asks, prompts: ListLike[Prompt], draws: ListLike[ListLike[Completion]], temperature: float
     ) -> list[F64]:
         scores = llm.score_many(
             prompts,
@@ -172,7 +172,7 @@ class Scored(_Drawn):
     The law's ``covered`` is the probability of all distinct draws that parsed.
     """
 
-    def laws(self, llm: LLM, prompts: ListLike[Prompt], draws: ListLike[ListLike[Completion]]) -> list[Law]:
+    def laws(self, llm: Asks, prompts: ListLike[Prompt], draws: ListLike[ListLike[Completion]]) -> list[Law]:
         """The draws' own log-probabilities came with them."""
         return [self._law({tuple(draw.tokens): draw for draw in some}, n_tokens(some)) for some in draws]
 
@@ -195,7 +195,7 @@ class Enumerated:
         if not self.candidates:
             raise OptionError("there are no `candidates`: give at least one")
 
-    def estimate(self, llm: LLM, prompts: ListLike[Prompt], seeds: ListLike[int]) -> list[Estimate]:
+    def estimate(self, llm: Asks, prompts: ListLike[Prompt], seeds: ListLike[int]) -> list[Estimate]:
         """Exact: seeds change nothing."""
         values, texts = tuple(v for v, _ in self.candidates), tuple(t for _, t in self.candidates)
         scores = llm.score_many(
@@ -233,7 +233,7 @@ class Reasoned:
         if self.n < 1:
             raise OptionError(f"`n` is {self.n}: give at least 1")
 
-    def estimate(self, llm: LLM, prompts: ListLike[Prompt], seeds: ListLike[int]) -> list[Estimate]:
+    def estimate(self, llm: Asks, prompts: ListLike[Prompt], seeds: ListLike[int]) -> list[Estimate]:
         """All chains of all prompts run together, then all questions after them."""
         asking, bridge = self.asking, llm.text.encode(self.bridge, add_special=False)
         asked = [llm.encode(prompt, chat=asking.chat, system=asking.system) for prompt in prompts]
