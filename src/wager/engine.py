@@ -32,7 +32,7 @@ from wager.policies.base import Policy
 from wager.record import RunStats, StepRecord
 from wager.rounds import Hear, Round, Run, recorded
 from wager.sampling import Noise
-from wager.schedule import Budget, Turn, bounded, plan, rows_for
+from wager.schedule import Budget, Turn, at_most, bounded, plan, rows_for
 from wager.tree import merged
 from wager.types import (
     EMPTY,
@@ -102,14 +102,19 @@ class Engine:
         sample: int = 0,
         text: TextStream | None = None,
         speculate: bool = True,
+        num_draft_tokens: int | None = None,
     ) -> Sequence:
-        """Queue a prompt. Raises PromptError or CapacityError where it can never run, OptionError for bad ids."""
+        """Queue a prompt. ``num_draft_tokens``: draft at most so many a step for it.
+
+        Raises PromptError or CapacityError where it can never run, OptionError for bad ids.
+        """
         context = self.model.context_length
         check_request(tokens, sampling, self.n_valid_ids, eos_ids=self.eos_ids, context=context, cache=self.cache)
         guide = sampling.constraint.guide(self.vocabulary) if sampling.constraint is not None else None
         seq = Sequence(self._next_id, list(tokens), len(tokens), sampling, seed, sample, guide=guide)
         self._next_id += 1
-        run = Run(seq, Noise(seed, sample), text or SilentText(), self.drafter if speculate else None)
+        drafter = self.drafter if speculate else None
+        run = Run(seq, Noise(seed, sample), text or SilentText(), drafter, most_drafted=num_draft_tokens)
         run.submitted_s = time.perf_counter()
         self._runs[seq.id] = run
         return seq
@@ -204,9 +209,8 @@ class Engine:
         rows = [rows_for(turns[i], turns, self.budget, rule=rule) for i in asked]
 
         def room(limit: Limits, i: int, n: int) -> Limits:
-            return bounded(
-                limit, turns[i], n, self.budget, context=context, rule=rule, masks=masks, trees=self.rule.trees
-            )
+            limit, trees = at_most(limit, runs[i].most_drafted), self.rule.trees
+            return bounded(limit, turns[i], n, self.budget, context=context, rule=rule, masks=masks, trees=trees)
 
         forced = [guided.forced(turns[i].seq, room(Limits(n, n), i, n)) for i, n in zip(asked, rows, strict=True)]
         limits = [

@@ -54,8 +54,9 @@ class LLM(Asks):
     or a tree is given, else cost. ``rule``: how drafts are verified (docs/rules.md); only walk keeps sampled text
     independent of them. ``tree_width``: children a node of a draft tree has, at ``tree_levels`` levels after
     ``tree_trunk`` tokens. ``kv_cache_gb``: memory for K/V (default: eight full contexts, at most a quarter of what is
-    free and 8 GB; a draft model has its own). ``require_identical``: raise IdentityError where text might depend on how
-    tokens are grouped. ``progress(what, done, total)`` is told about long work. Raises WagerError kinds.
+    free and 8 GB; a draft model has its own). ``max_seqs``: answers written at once.
+    ``require_identical``: raise IdentityError where text might depend on how tokens are grouped.
+    ``progress(what, done, total)`` is told about long work. Raises WagerError kinds.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class LLM(Asks):
         tree_width: int = 1,
         tree_trunk: int = 0,
         tree_levels: int = 1,
+        max_seqs: int = 64,
         kv_cache_gb: float | None = None,
         threads: int | None = None,
         require_identical: bool = False,
@@ -106,7 +108,13 @@ class LLM(Asks):
             tree_width=tree_width,
             tree_trunk=tree_trunk,
             tree_levels=tree_levels,
+            max_seqs=max_seqs,
         )
+
+    @property
+    def engine(self) -> Engine:
+        """The engine behind every call, for those who drive its steps themselves."""
+        return self._engine
 
     def make_engine(
         self,
@@ -118,6 +126,7 @@ class LLM(Asks):
         tree_width: int = 1,
         tree_trunk: int = 0,
         tree_levels: int = 1,
+        max_seqs: int = 64,
         prefix_caching: bool = True,
         remember: bool = True,
         on_step: Callable[[StepRecord], None] | None = None,
@@ -150,6 +159,7 @@ class LLM(Asks):
             drafter=drafter,
             policy=plan.policy(n_tokens=num_draft_tokens, tree=tree, cost=self._cost, min_rows=rows, forks=forks),
             rule=info,
+            max_seqs=max_seqs,
             prefix_caching=prefix_caching,
             on_step=observe,
         )

@@ -28,6 +28,7 @@ class Run:
     drafter: Drafter | None
     hear: Hear | None = None
     first: int | None = None
+    most_drafted: int | None = None  # a step
     stats: RunStats = field(default_factory=RunStats)
     submitted_s: float = 0.0
 

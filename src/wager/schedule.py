@@ -63,6 +63,13 @@ def rows_for(turn: Turn, turns: ListLike[Turn], budget: Budget, *, rule: RowsRul
     return turn.n_new + extra_rows(turn.seq, turn.n_new, 0, rule) + max(0, share)
 
 
+def at_most(limit: Limits, n_tokens: int | None) -> Limits:
+    """``limit`` with at most ``n_tokens`` nodes (None: as it is)."""
+    if n_tokens is None or limit.n_nodes <= n_tokens:
+        return limit
+    return replace(limit, n_nodes=n_tokens, depth=min(limit.depth, n_tokens))
+
+
 def bounded(
     limit: Limits,
     turn: Turn,

@@ -7,7 +7,7 @@ that the candidate gets alone, and the one that the model draws it with.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as ListLike
 from dataclasses import dataclass, field
 from typing import Literal
@@ -20,7 +20,7 @@ from wager.errors import OptionError, PromptError
 from wager.interrupt import whole
 from wager.sampling import exponentials
 from wager.text import Text
-from wager.types import F32, F64
+from wager.types import F32, F64, Sequence
 
 Terminator = Literal["auto", "end", "line", "none"]
 Candidate = str | ListLike[int]
@@ -149,19 +149,24 @@ class Trie:
         return Scores(tuple(candidates), tuple(self.paths), tuple(each), tuple(greedy), len(self.prompt), self.n_tokens)
 
 
+def queue_reads(engine: Engine, trie: Trie) -> Iterator[Sequence]:
+    """Queue what a trie has to feed, one by one. Raises what ``Engine.read`` does."""
+    n_prompt = len(trie.prompt)
+    for leaf in trie.leaves():
+
+        def hear(first: int, rows: ListLike[F32], leaf: Leaf = leaf) -> None:
+            trie.hear(leaf, first, rows)
+
+        tokens = [*trie.prompt, *leaf.tokens]
+        yield engine.read(tokens, n_prompt=n_prompt, first=n_prompt + leaf.n_shared, hear=hear)
+
+
 def read(engine: Engine, tries: ListLike[Trie]) -> None:
     """Feed all tries together. Whatever ends it early cancels them all."""
     submitted: list[int] = []
     try:
         for trie in tries:
-            for leaf in trie.leaves():
-                tokens = [*trie.prompt, *leaf.tokens]
-
-                def hear(first: int, rows: ListLike[F32], trie: Trie = trie, leaf: Leaf = leaf) -> None:
-                    trie.hear(leaf, first, rows)
-
-                n_prompt = len(trie.prompt)
-                seq = engine.read(tokens, n_prompt=n_prompt, first=n_prompt + leaf.n_shared, hear=hear)
+            for seq in queue_reads(engine, trie):
                 submitted.append(seq.id)
         while engine.has_work:
             with whole():

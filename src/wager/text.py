@@ -86,10 +86,7 @@ class Text:
         return ids
 
     def _encode(self, text: str, add_special: bool) -> list[int]:
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise PromptError(f"the text has `{text[error.start]!a}`, which is not Unicode: give UTF-8") from error
+        _check_unicode(text)
         encoded = self._tokenizer.encode(text, add_special_tokens=add_special, max_length=2**31 - 1)
         ids: list[int] = encoded.input_ids.data.reshape(-1).tolist()
         return ids
@@ -109,6 +106,7 @@ class Text:
         for turn in turns:
             if not isinstance(turn.get("role"), str) or not isinstance(turn.get("content"), str):
                 raise PromptError(f"a message is `{turn}`: give `role` and `content` as strings")
+            _check_unicode(turn["content"])
         if not turns:
             raise PromptError("there are no messages: give at least one from the user")
         if system is not None:
@@ -241,6 +239,13 @@ class Text:
     @property
     def has_chat_template(self) -> bool:
         return bool(self._tokenizer.chat_template)
+
+
+def _check_unicode(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise PromptError(f"the text has `{text[error.start]!a}`, which is not Unicode: give UTF-8") from error
 
 
 def read_json(path: Path) -> dict[str, Any]:

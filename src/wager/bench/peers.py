@@ -42,19 +42,20 @@ class Worker:
 
     def run(self, request: Request) -> Answer:
         sampling = request.sampling
-        question = {
-            "tokens": request.tokens,
-            "max_tokens": sampling.max_tokens,
-            "ignore_eos": sampling.ignore_eos,
-        }
+        row = self.ask(
+            {"tokens": request.tokens, "max_tokens": sampling.max_tokens, "ignore_eos": sampling.ignore_eos}
+        )
+        return Answer(row["tokens"], row["times_s"], row["finish"])
+
+    def ask(self, question: JSON) -> JSON:
+        """One line in, one line out. Raises MissingPeer where the process fails."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write((json.dumps(question) + "\n").encode())
             self._process.stdin.flush()
         except BrokenPipeError as error:
             raise MissingPeer(f"its process ended (exit code {self._process.wait()})") from error
-        row = self._answer()
-        return Answer(row["tokens"], row["times_s"], row["finish"])
+        return self._answer()
 
     def forget(self) -> None:
         """It keeps nothing from one request to the next."""

@@ -23,6 +23,7 @@ from wager.errors import WagerError
 COMMANDS = (
     "run",
     "chat",
+    "serve",
     "demo",
     "pull",
     "convert",

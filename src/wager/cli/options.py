@@ -79,7 +79,7 @@ Explain = Annotated[bool, _option("--explain", help="Say of every step what was 
 
 _MODEL_OPTIONS = (
     *("model", "profile", "policy", "num_draft_tokens", "rule", "tree_width", "kv_cache_gb", "threads"),
-    "require_identical",
+    *("require_identical", "max_seqs"),
 )
 _SAMPLING_OPTIONS = (
     *("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"),

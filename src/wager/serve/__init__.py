@@ -1,0 +1,1 @@
+"""The OpenAI-compatible server: one engine thread behind an asynchronous edge."""

@@ -1,0 +1,188 @@
+"""Answers in OpenAI's shapes: whole, and as the chunks of a stream."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Sequence as ListLike
+from dataclasses import dataclass, field
+
+from wager.serve.loop import Ask, Part, Ticket
+from wager.serve.tools import called
+from wager.text import Text
+from wager.types import JSON, Event, TokenLogprob
+
+_FLOOR = -9999.0  # for log-probabilities of minus infinity, which JSON does not have
+
+
+def dumps(value: object) -> bytes:
+    """JSON in UTF-8; what is not Unicode (half a surrogate pair) is replaced."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def sse(value: object) -> bytes:
+    return b"data: " + dumps(value) + b"\n\n"
+
+
+SSE_DONE = b"data: [DONE]\n\n"
+
+
+@dataclass(slots=True)
+class Style:
+    """What the answers to one request have in common. ``chat``: of which end point. ``echo``: texts of the prompts.
+    ``tools``: an answer may be a call, which comes whole.
+    """
+
+    chat: bool
+    model: str
+    fingerprint: str
+    text: Text
+    n: int
+    include_usage: bool = False
+    include_tokens: bool = False
+    echo: ListLike[str] | None = None
+    tools: bool = False
+    id: str = ""
+    created: int = field(default_factory=lambda: int(time.time()))
+    offsets: dict[int, int] = field(default_factory=dict)  # characters shown so far, by choice: for text_offset
+    held: dict[int, str] = field(default_factory=dict)  # text that may become a call, by choice
+
+    def __post_init__(self) -> None:
+        self.id = self.id or ("chatcmpl-" if self.chat else "cmpl-") + uuid.uuid4().hex
+
+    def whole(self, ticket: Ticket, parts: ListLike[Part]) -> JSON:
+        """The answer in one piece, from all its parts."""
+        choices = [self._choice(ticket, index, parts) for index in range(len(ticket.sequences))]
+        kind = "chat.completion" if self.chat else "text_completion"
+        return {**self._head(kind), "choices": choices, "usage": usage(ticket), "metrics": metrics(ticket)}
+
+    def opening(self, n_choices: int) -> list[JSON]:
+        """What a stream begins with."""
+        if self.chat:
+            delta = {"role": "assistant", "content": ""}
+            return [self._chunk({"index": i, "delta": delta, "finish_reason": None}) for i in range(n_choices)]
+        if self.echo is None:
+            return []
+        texts = [self.echo[i // self.n] for i in range(n_choices)]
+        return [
+            self._chunk({"index": i, "text": t, "logprobs": None, "finish_reason": None}) for i, t in enumerate(texts)
+        ]
+
+    def chunk(self, part: Part) -> JSON | None:
+        """A part of a stream; None where there is nothing to show yet."""
+        event, index = part.event, part.index
+        delta, finish = self._delta(index, event)
+        shown = {"delta": delta} if self.chat else {"text": event.text}
+        choice: JSON = {"index": index, **shown, "logprobs": None, "finish_reason": finish}
+        if event.logprobs:
+            choice["logprobs"] = self._logprobs(event.logprobs, index)
+        if self.include_tokens:
+            drafted = [i < event.n_drafted for i in range(len(event.tokens))]
+            pieces = [list(self.text.token_bytes(token)) for token in event.tokens]
+            choice["tokens"] = [{"bytes": b, "drafted": d} for b, d in zip(pieces, drafted, strict=True)]
+        if not (event.text or event.finish or event.logprobs or self.include_tokens):
+            return None
+        return self._chunk(choice)
+
+    def _delta(self, index: int, event: Event) -> tuple[JSON, str | None]:
+        """What is new of a chat's message, and how it ended. What begins like a call is held back to its end."""
+        text = event.text
+        if self.tools:
+            text = self.held.pop(index, "") + text
+            if text.startswith("<") and event.finish is None:
+                self.held[index] = text
+                return {}, None
+            calls = called(text) if event.finish is not None else None
+            if calls is not None:
+                return {"tool_calls": [{"index": i, **call} for i, call in enumerate(calls)]}, "tool_calls"
+        return ({"content": text} if text else {}), event.finish
+
+    def closing(self, ticket: Ticket) -> list[JSON]:
+        """What a stream ends with, where it was asked for."""
+        if not self.include_usage:
+            return []
+        return [{**self._head(self._chunk_kind), "choices": [], "usage": usage(ticket), "metrics": metrics(ticket)}]
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    @property
+    def _chunk_kind(self) -> str:
+        return "chat.completion.chunk" if self.chat else "text_completion"
+
+    def _head(self, kind: str) -> JSON:
+        head = {"id": self.id, "object": kind, "created": self.created, "model": self.model}
+        return {**head, "system_fingerprint": self.fingerprint}
+
+    def _chunk(self, choice: JSON) -> JSON:
+        usage = {"usage": None} if self.include_usage else {}
+        return {**self._head(self._chunk_kind), "choices": [choice], **usage}
+
+    def _choice(self, ticket: Ticket, index: int, parts: ListLike[Part]) -> JSON:
+        text = "".join(part.event.text for part in parts if part.index == index)
+        seq = ticket.sequences[index]
+        logprobs = self._logprobs(seq.logprobs, index) if seq.sampling.logprobs is not None else None
+        if self.chat:
+            message: JSON = {"role": "assistant", "content": text, "refusal": None}
+            calls = called(text) if self.tools else None
+            if calls is not None:
+                message = {**message, "content": None, "tool_calls": calls}
+                return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": "tool_calls"}
+            return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": seq.finish}
+        if self.echo is not None:
+            text = self.echo[index // self.n] + text
+        return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": seq.finish}
+
+    def _logprobs(self, tokens: ListLike[TokenLogprob], index: int) -> JSON:
+        if self.chat:
+            return {"content": [self._token(t) for t in tokens], "refusal": None}
+        at = self.offsets.setdefault(index, len(self.echo[index // self.n]) if self.echo is not None else 0)
+        pieces, offsets = [self.text.token_text(t.token) for t in tokens], []
+        for piece in pieces:
+            offsets.append(at)
+            at += len(piece)
+        self.offsets[index] = at
+        top = [{self.text.token_text(i): max(lp, _FLOOR) for i, lp in t.top} for t in tokens]
+        values = [max(t.logprob, _FLOOR) for t in tokens]
+        return {"tokens": pieces, "token_logprobs": values, "top_logprobs": top, "text_offset": offsets}
+
+    def _token(self, t: TokenLogprob) -> JSON:
+        return {**self._named(t.token, t.logprob), "top_logprobs": [self._named(i, lp) for i, lp in t.top]}
+
+    def _named(self, token: int, logprob: float) -> JSON:
+        data = self.text.token_bytes(token) or self.text.token_text(token).encode()
+        return {"token": self.text.token_text(token), "logprob": max(logprob, _FLOOR), "bytes": list(data)}
+
+
+def usage(ticket: Ticket) -> JSON:
+    """Counts are token ids of the engine; a prompt counts once, whatever its samples."""
+    assert isinstance(ticket.ask, Ask)
+    n_prompt = sum(len(tokens) for tokens in ticket.ask.prompts)
+    n_output = sum(seq.n_output for seq in ticket.sequences)
+    n_drafted, n_accepted = sum(s.n_drafted for s in ticket.stats), sum(s.n_accepted for s in ticket.stats)
+    details = {"accepted_prediction_tokens": n_accepted, "rejected_prediction_tokens": n_drafted - n_accepted}
+    counts = {"prompt_tokens": n_prompt, "completion_tokens": n_output, "total_tokens": n_prompt + n_output}
+    return {**counts, "completion_tokens_details": details}
+
+
+def metrics(ticket: Ticket) -> JSON:
+    """What docs/numbers.md defines, over all samples of the request; and the seed, drawn where none was given."""
+    stats = ticket.stats
+    n_forwards, n_tokens = sum(s.n_forwards for s in stats), sum(s.n_tokens for s in stats)
+    by_depth: list[list[int]] = []
+    for one in (s.accepted_by_depth for s in stats):
+        for depth, (accepted, drafted) in enumerate(one):
+            if depth == len(by_depth):
+                by_depth.append([0, 0])
+            by_depth[depth][0] += accepted
+            by_depth[depth][1] += drafted
+    speculative = {
+        "num_draft_tokens": sum(s.n_drafted for s in stats),
+        "num_accepted_tokens": sum(s.n_accepted for s in stats),
+        "tokens_per_forward": n_tokens / n_forwards if n_forwards else 0.0,
+        "accepted_by_depth": by_depth,
+    }
+    first_s = min((s.first_token_s for s in stats), default=0.0)
+    total_s = max((s.total_s for s in stats), default=0.0)
+    assert isinstance(ticket.ask, Ask)
+    return {"seed": ticket.ask.seed, "first_token_s": first_s, "total_s": total_s, "speculative_decoding": speculative}

@@ -1,0 +1,295 @@
+"""The engine's thread: requests join and leave between two steps, everything else happens elsewhere.
+
+The asynchronous side hands over an ``Ask`` and gets a ``Ticket``, whose parts arrive as the engine commits tokens. The
+engine is touched by this one thread only; the two sides meet in a queue each way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Sequence as ListLike
+from dataclasses import dataclass, field
+
+from wager.engine import Engine
+from wager.errors import WagerError
+from wager.record import RunStats, StepRecord
+from wager.score import Trie, queue_reads
+from wager.serve.errors import ApiError
+from wager.text import StreamedText, Text
+from wager.types import Event, Sampling, Sequence
+
+_RECENT = 32  # finished requests whose mean time says when to come back
+_IDLE_S = 0.5  # how often an idle thread looks at its deadlines
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """``n`` samples of each of the ``prompts`` (token ids). ``num_draft_tokens``: draft at most so many a step."""
+
+    prompts: ListLike[ListLike[int]]
+    sampling: Sampling
+    seed: int
+    n: int = 1
+    speculate: bool = True
+    num_draft_tokens: int | None = None
+    deadline_s: float = math.inf
+
+    @property
+    def n_sequences(self) -> int:
+        return len(self.prompts) * self.n
+
+    def begin(self, engine: Engine, text: Text) -> Iterator[Sequence]:
+        """Queue everything, one by one. Raises what ``Engine.submit`` does."""
+        for tokens in self.prompts:
+            for sample in range(self.n):
+                yield engine.submit(
+                    tokens,
+                    self.sampling,
+                    seed=self.seed,
+                    sample=sample,
+                    text=StreamedText(text, self.sampling.stop),
+                    speculate=self.speculate,
+                    num_draft_tokens=self.num_draft_tokens,
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scoring:
+    """Candidates to be read: ``tries`` are filled when the ticket ends. It counts as one sequence."""
+
+    tries: ListLike[Trie]
+    deadline_s: float = math.inf
+
+    @property
+    def n_sequences(self) -> int:
+        return 1
+
+    def begin(self, engine: Engine, text: Text) -> Iterator[Sequence]:
+        """Queue every path of every trie. Raises what ``Engine.read`` does."""
+        for trie in self.tries:
+            yield from queue_reads(engine, trie)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one sequence of a request gained: ``index`` counts samples, prompt by prompt."""
+
+    index: int
+    event: Event
+
+
+@dataclass(slots=True, eq=False)
+class Ticket:
+    """A request in flight, as the asynchronous side sees it. ``sequences`` and ``stats`` are complete at the end."""
+
+    ask: Ask | Scoring
+    _loop: asyncio.AbstractEventLoop
+    arrived_s: float = field(default_factory=time.monotonic)
+    sequences: list[Sequence] = field(default_factory=list)
+    stats: list[RunStats] = field(default_factory=list)
+    n_unfinished: int = 0
+    done: bool = False
+    _parts: asyncio.Queue[Part | Exception | None] = field(default_factory=asyncio.Queue)
+
+    async def parts(self) -> AsyncIterator[Part]:
+        """Parts as they come, to the end. Raises what went wrong: WagerError, ApiError, or a bug of ours."""
+        while True:
+            part = await self._parts.get()
+            if part is None:
+                return
+            if isinstance(part, Exception):
+                raise part
+            yield part
+
+    def put(self, part: Part | Exception | None) -> None:
+        """From the engine's thread; a loop that is gone has nobody left to tell."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._parts.put_nowait, part)
+
+
+class EngineLoop:
+    """Runs ``engine`` in a thread of its own. ``on_step`` and ``on_done`` are called in that thread.
+
+    At most ``max_queue`` sequences may wait beyond those the engine runs at once.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        text: Text,
+        *,
+        max_queue: int,
+        on_step: Callable[[StepRecord], None] | None = None,
+        on_done: Callable[[Ticket], None] | None = None,
+    ) -> None:
+        self._engine, self._text, self._on_done = engine, text, on_done
+        self._max_sequences = engine.budget.n_seqs + max_queue
+        self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._tickets: dict[int, tuple[Ticket, int]] = {}  # sequence id -> its request, and its place there
+        self._lock = threading.Lock()
+        self._n_sequences = 0  # in flight, those not yet taken over by the thread included
+        self._seconds: deque[float] = deque(maxlen=_RECENT)
+        self._beat_s = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name="wager-engine", daemon=True)
+        self._previous_on_step, engine.on_step = engine.on_step, self._stepped
+        self._told_step = on_step
+
+    # -- the asynchronous side -----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def submit(self, ask: Ask | Scoring) -> Ticket:
+        """Queue a request. Raises ApiError 429 where too many wait already."""
+        with self._lock:
+            if self._n_sequences + ask.n_sequences > self._max_sequences:
+                message = f"{self._n_sequences} answers are being written or wait already: come back later"
+                raise ApiError(429, message, code="queue_full", retry_after_s=self.retry_after_s)
+            self._n_sequences += ask.n_sequences
+        ticket = Ticket(ask, asyncio.get_running_loop())
+        self._commands.put(lambda: self._begin(ticket))
+        return ticket
+
+    def cancel(self, ticket: Ticket) -> None:
+        """The request is not wanted any more: everything it holds is free before the next step."""
+        self._commands.put(lambda: self._end(ticket))
+
+    def turn_away(self) -> None:
+        """Tell everybody that the server ends, whatever they wait for."""
+        self._commands.put(self._turn_away)
+
+    def close(self, *, timeout_s: float = 30.0) -> None:
+        """Cancel what runs and end the thread."""
+        self._commands.put(None)
+        self._thread.join(timeout_s)
+
+    @property
+    def retry_after_s(self) -> int:
+        """Whole seconds in which about one of the recent requests was done."""
+        seconds = list(self._seconds)
+        return max(1, math.ceil(sum(seconds) / len(seconds))) if seconds else 1
+
+    @property
+    def n_sequences(self) -> int:
+        """Sequences that run or wait."""
+        return self._n_sequences
+
+    @property
+    def n_running(self) -> int:
+        return min(self._n_sequences, self._engine.budget.n_seqs)
+
+    @property
+    def kv_used(self) -> float:
+        """Share of the K/V blocks that running sequences hold."""
+        cache = self._engine.cache
+        return 1 - cache.n_free / cache.n_blocks
+
+    def stalled_s(self) -> float:
+        """Seconds since the thread last showed that it lives; infinite where it has ended."""
+        return time.monotonic() - self._beat_s if self._thread.is_alive() else math.inf
+
+    # -- the engine's thread -------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            self._beat_s = time.monotonic()
+            if not self._take_commands():
+                break
+            self._expire()
+            if self._engine.has_work:
+                self._step()
+        self._turn_away()
+
+    def _turn_away(self) -> None:
+        for ticket in {id(t): t for t, _ in self._tickets.values()}.values():
+            ticket.put(ApiError(503, "the server is shutting down", code="shutting_down"))
+            self._end(ticket)
+
+    def _take_commands(self) -> bool:
+        """Do what was asked for since the last step; wait for something to do. False: end."""
+        wait = not self._engine.has_work
+        while True:
+            try:
+                command = self._commands.get(block=wait, timeout=_IDLE_S if wait else None)
+            except queue.Empty:
+                return True
+            if command is None:
+                return False
+            try:
+                command()
+            except Exception:
+                logging.getLogger("wager.serve").exception("work between two steps failed")
+            wait = False
+
+    def _begin(self, ticket: Ticket) -> None:
+        try:
+            for seq in ticket.ask.begin(self._engine, self._text):
+                self._tickets[seq.id] = ticket, len(ticket.sequences)
+                ticket.sequences.append(seq)
+                ticket.stats.append(self._engine.stats(seq.id))
+                ticket.n_unfinished += 1
+        except Exception as error:
+            if not isinstance(error, WagerError):
+                logging.getLogger("wager.serve").exception("a request could not be queued")
+            ticket.put(error)
+            self._end(ticket)
+
+    def _step(self) -> None:
+        try:
+            events = self._engine.step()
+        except Exception as error:  # a bug of ours: nobody knows whose, so all that run are told, and the next may try
+            logging.getLogger("wager.serve").exception("a step failed")
+            for ticket in {id(t): t for t, _ in self._tickets.values()}.values():
+                ticket.put(error)
+                self._end(ticket)
+            return
+        for event in events:
+            ticket, index = self._tickets[event.seq_id]
+            ticket.put(Part(index, event))
+        finished = [i for i, (ticket, index) in self._tickets.items() if ticket.sequences[index].finish is not None]
+        for seq_id in finished:
+            ticket, _ = self._tickets.pop(seq_id)
+            ticket.n_unfinished -= 1
+            if ticket.n_unfinished == 0:
+                self._seconds.append(time.monotonic() - ticket.arrived_s)
+                self._finish(ticket)
+                ticket.put(None)
+
+    def _expire(self) -> None:
+        now = time.monotonic()
+        late = {id(t): t for t, _ in self._tickets.values() if now - t.arrived_s > t.ask.deadline_s}
+        for ticket in late.values():
+            message = f"the answer was not complete after {ticket.ask.deadline_s:.0f} s: ask for fewer tokens"
+            ticket.put(ApiError(504, message, code="deadline_exceeded"))
+            self._end(ticket)
+
+    def _end(self, ticket: Ticket) -> None:
+        """Cancel what still runs of a request. Harmless where it has ended."""
+        mine = [seq_id for seq_id, (other, _) in self._tickets.items() if other is ticket]
+        for seq_id in mine:
+            self._engine.cancel(seq_id)
+            del self._tickets[seq_id]
+        ticket.n_unfinished = 0
+        self._finish(ticket)
+
+    def _finish(self, ticket: Ticket) -> None:
+        if ticket.done:
+            return
+        ticket.done = True
+        with self._lock:
+            self._n_sequences -= ticket.ask.n_sequences
+        if self._on_done is not None:
+            self._on_done(ticket)
+
+    def _stepped(self, record: StepRecord) -> None:
+        if self._previous_on_step is not None:
+            self._previous_on_step(record)
+        if self._told_step is not None:
+            self._told_step(record)
