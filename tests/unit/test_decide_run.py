@@ -18,9 +18,14 @@ import numpy as np
 import pytest
 
 from deciding import FakeEstimator, fake_asker, job_in, law_of, write_data
+from wager.decide.answered import Answered
 from wager.decide.job import Job
+from wager.decide.metrics import metric_named
+from wager.decide.options import Options
 from wager.decide.outcome import Outcome, journal_of, run
 from wager.decide.report import held, table, to_json
+from wager.decide.rules import rule_for
+from wager.decide.scoreboard import Scoreboard, methods
 from wager.errors import OptionError, PromptError
 
 TESTS = Path(__file__).parents[1]
@@ -306,3 +311,32 @@ def test_ten_thousand_rows_take_little_more_memory_than_two_hundred(tmp_path: Pa
     n_few, few_bytes, n_all, all_bytes = (int(x) for x in out.split())
     assert (n_few, n_all) == (200, 10_000)
     assert all_bytes - few_bytes < 6e6
+
+
+def test_each_rule_is_best_on_its_own_metric_where_targets_follow_the_laws() -> None:
+    """1000 targets drawn from their rows' laws, seed 0: fixed, so no false alarms."""
+    metrics = tuple(metric_named(name) for name in ("rmse", "mae", "accuracy", "pinball:0.9", "within:0.5"))
+    options, rng = Options(labels=tuple(VALUES)), np.random.default_rng(0)
+    board = Scoreboard(metrics, methods(metrics, options, None, main="enumerate", others=(), n=4), options, None)
+    for i in range(1000):
+        law = law_of(str(i), VALUES, None)
+        draws = rng.choice(law.values, 5, p=law.weights).tolist()
+        board.add(
+            Answered(
+                part="data",
+                number=i,
+                line=i,
+                target=draws[0],
+                laws={"enumerate": law},
+                greedy=law.values[int(np.argmax(law.weights))],
+                samples=tuple(draws[1:]),
+            )
+        )
+    scores = board.scores()
+    for metric in metrics:
+        values = {score.method.name: score.cells[metric.spec].value for score in scores if metric.spec in score.cells}
+        best = min(values.values()) if metric.better == "lower" else max(values.values())
+        assert {name for name, value in values.items() if value == best} & {rule_for(metric).name}, (
+            metric.spec,
+            values,
+        )
