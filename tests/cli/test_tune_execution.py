@@ -24,7 +24,7 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(curve, "CONTEXTS", (16, 64))
     monkeypatch.setattr(curve, "_ROWS_FAR", (2, 8))
     monkeypatch.setattr(curve, "_SEQS", (2,))
-    monkeypatch.setattr(curve, "_N_PAIRS", 8)
+    monkeypatch.setattr(curve, "_PAIRS", (12, 12))
     monkeypatch.setattr(execution, "drafting", lambda **_: {"lookup": 0.5})
 
 

@@ -11,7 +11,7 @@ import pytest
 from wager.errors import OptionError
 from wager.models.selfcheck import Exactness
 from wager.models.tuned import Tuned
-from wager.tuning import curve
+from wager.tuning import curve, report
 from wager.tuning.lab import Quality, said
 from wager.tuning.law import LONGEST, law, seconds_per_token
 from wager.tuning.search import MERGED, Search, changed, per_token
@@ -173,3 +173,17 @@ def test_a_width_that_a_wider_one_beats_is_not_held():
     assert curve.useful_widths(points, (2, 4, 8, 16)) == (4, 8, 16)
     assert curve.useful_widths([point(2, 12.1), *points[1:]], (2, 4, 8, 16)) == (2, 4, 8, 16)  # not clearly
     assert curve.useful_widths([point(2, 15, n=2), point(4, 12, n=2)], (2, 4)) == (2, 4)  # too few rounds
+
+
+def test_slow_forwards_get_fewer_pairs():
+    def pairs(second, budget_s):
+        return curve.affordable_pairs([curve.Point(2, 1, 64, (second,) * 3)], budget_s)
+
+    assert pairs(0.01, 2.0) == 25
+    assert (pairs(0.01, 60.0), pairs(1.0, 2.0), pairs(1.0, -5.0)) == (40, 12, 12)
+
+
+@pytest.mark.parametrize(("load", "is_busy"), [(None, False), (0.1, False), (3.5, True)])
+def test_a_busy_machine_is_said(load, is_busy):
+    said_so = [text for _, text in report._busy(load)]
+    assert said_so == (["3.5 other threads a core wanted to run when this began: tune again when it is idle"] * is_busy)

@@ -25,7 +25,7 @@ _SEQS = (2, 4, 8)
 _ROWS_OF_SEQS = (1, 2, 4, 8)
 _REPEATS = 9
 _LEAST_REPEATS = 3
-_N_PAIRS = 30
+_PAIRS = (12, 40)  # at least, at most
 _SLOPE_ROWS = (2, 4, 8, 16)
 _SLOPE_CONTEXTS = (64, 512, 1024, 2048)
 _SLOPE_WIDTH = 8  # rows of the forwards whose context varies
@@ -86,7 +86,15 @@ def curve(
     return [Point(*cell, tuple(seconds)) for cell, seconds in zip(cells, found, strict=True)]
 
 
-def slopes(model: OpenVINOModel, *, rng: np.random.Generator, progress: Progress | None = None) -> dict[str, Interval]:
+def affordable_pairs(points: ListLike[Point], seconds: float) -> int:
+    """Pairs for each of the two slopes in so much time: a pair is four forwards, and the number is fixed before any."""
+    typical = float(np.median([second for p in points if p.n_seqs == 1 for second in p.seconds]))
+    return int(np.clip(seconds / (2 * 4 * typical), *_PAIRS))
+
+
+def slopes(
+    model: OpenVINOModel, *, n_pairs: int, rng: np.random.Generator, progress: Progress | None = None
+) -> dict[str, Interval]:
     """Milliseconds a verified token more, and 1000 context tokens more, of runs that were paired before."""
     rows = [w for w in _SLOPE_ROWS if w in model.widths]
     most = min(model.context_length, model.n_blocks * model.block_size) - 2 * max(_SLOPE_ROWS) - model.block_size
@@ -101,7 +109,7 @@ def slopes(model: OpenVINOModel, *, rng: np.random.Generator, progress: Progress
         if progress is not None:
             progress("measuring slopes", done, len(asked))
         if len(levels) > 1:
-            x = paired_levels(levels, _N_PAIRS, rng)
+            x = paired_levels(levels, n_pairs, rng)
             y = np.array([[1e3 * measure(level) for level in pair] for pair in x.tolist()])
             found[name] = slope(x if name == "ms_per_token" else x / 1000, y, rng=rng)
     if progress is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +14,7 @@ from wager.bench.stats import bootstrap_median
 from wager.calibrate import switch_seconds
 from wager.cost import StepCost
 from wager.intervals import Interval
-from wager.machine import save_measurements
+from wager.machine import cpu, save_measurements
 from wager.measured import fingerprint_of, known_widths
 from wager.measured import to_json as measured_json
 from wager.models import tuned
@@ -21,7 +22,7 @@ from wager.models.openvino import OpenVINOModel
 from wager.models.selfcheck import check_exact
 from wager.models.tuned import Tuned
 from wager.tuning import bandwidth, space
-from wager.tuning.curve import Point, curve, drafting, slopes, useful_widths
+from wager.tuning.curve import Point, affordable_pairs, curve, drafting, slopes, useful_widths
 from wager.tuning.lab import OpenVINOLab
 from wager.tuning.law import SUPPORTS, first_chances
 from wager.tuning.search import CONTEXTS, Race, Search, race
@@ -48,6 +49,7 @@ def tune(
     Nothing is written before all is measured. Raises OptionError for an unknown profile.
     """
     start, rng = time.monotonic(), np.random.default_rng(seed)
+    load = load_per_core()
     lab = OpenVINOLab(ir_dir, profile)
     base, search = _search(lab, profile, threads, start + _SEARCH_SHARE * budget_s, rng, progress)
     quality, versus = lab.quality(search.best), _versus(lab, base, search.best, rng=rng, progress=progress)
@@ -59,6 +61,7 @@ def tune(
     best = replace(search.best, widths=_widths(search.best, model, points))
     model.profile = best.profile(profile)
     result: JSON = {
+        "load_per_core": load,
         "untuned": base.to_json(),
         "law": {"supports": [0, *SUPPORTS], "first_chances": first_chances(), "contexts": list(search.contexts)},
         "candidates": [tried.to_json() for tried in search.tried],
@@ -68,7 +71,7 @@ def tune(
         "rows_rule": exactness.rule,
         "exactness": exactness.reason,
         "curve": [point.to_json() for point in points],
-        **_limits(model, rng=rng, seed=seed, progress=progress),
+        **_limits(model, points, left_s=start + budget_s - time.monotonic(), rng=rng, seed=seed, progress=progress),
     }
     cost = _cost(model, points)
     tuned.save(ir_dir, profile, best, {**result, "seconds": time.monotonic() - start})
@@ -78,9 +81,22 @@ def tune(
     return record
 
 
-def _limits(model: OpenVINOModel, *, rng: np.random.Generator, seed: int, progress: Progress | None) -> JSON:
+def load_per_core() -> float | None:
+    """Threads a core that wanted to run in the last minute; None where the system does not tell."""
+    return os.getloadavg()[0] / int(cpu()["n_cores"]) if hasattr(os, "getloadavg") else None
+
+
+def _limits(
+    model: OpenVINOModel,
+    points: list[Point],
+    *,
+    left_s: float,
+    rng: np.random.Generator,
+    seed: int,
+    progress: Progress | None,
+) -> JSON:
     """Slopes of the forwards, what drafting takes, and what memory allows."""
-    found = slopes(model, rng=rng, progress=progress)
+    found = slopes(model, n_pairs=affordable_pairs(points, left_s), rng=rng, progress=progress)
     if progress is not None:
         progress("reading memory", 0, 1)
     rates = bandwidth.measure(model.weight_bytes, n_threads=int(model.effective("INFERENCE_NUM_THREADS")))

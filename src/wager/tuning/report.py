@@ -12,12 +12,13 @@ from wager.tuning.lab import said
 from wager.types import JSON
 
 _WIDTH = 26
+BUSY = 0.5  # threads a core that want to run before we start: then times are of something else
 _PICTURES = (".png", ".svg", ".pdf")
 
 
 def lines(record: JSON) -> list[str]:
     """Everything that `wager tune` found out."""
-    rows = [("tried", ""), *(("", _candidate(tried)) for tried in record["candidates"])]
+    rows = [("tried" if i == 0 else "", _candidate(tried)) for i, tried in enumerate(record["candidates"])]
     if record["n_left"]:
         rows.append(("", f"{record['n_left']} more were left when the time was up: give a larger --budget"))
     return [*_table(rows), *summary(record)]
@@ -32,6 +33,7 @@ def summary(record: JSON) -> list[str]:
             ("setting", said(best)),
             ("changed", said(best, since=Tuned.from_json(record["untuned"]))),
             ("to the reference profile", f"KL {quality['kl']:.2g}, same arg-max {quality['argmax_agreement']:.1%}"),
+            *_busy(record["load_per_core"]),
             *_versus(record["versus_untuned"]),
             *(("v(n) in ms" if i == 0 else "", text) for i, text in enumerate(_curve(record["curve"]))),
             ("a verified token more", _slope(record["slopes"].get("ms_per_token"))),
@@ -71,6 +73,7 @@ def plot(record: JSON, path: Path) -> None:
         near = min(p["context"] for p in points)
         some = [p for p in points if p["n_seqs"] == n_seqs and p["context"] == near]
         _draw(many, some, lambda p: p["n_rows"] * p["n_seqs"], f"{n_seqs} sequence{'s' * (n_seqs > 1)}")
+    one.set_ylim(0, 1.05 * max(p["ms"] for p in points))  # both panels; a disturbed run may end above
     one.set(xlabel="n, tokens of one sequence in a forward", ylabel="v(n), milliseconds")
     many.set(xlabel="tokens of all sequences in a forward")
     machine = record["key"]["machine"]
@@ -84,7 +87,6 @@ def _draw(axis: Any, points: list[JSON], of: Any, label: str) -> None:
     axis.errorbar(x, y, yerr=errors, marker="o", markersize=3.5, capsize=2.5, linewidth=1.2, label=label)
     axis.set_xscale("log", base=2)
     axis.set_xticks([1, 2, 4, 8, 16, 32, 64], ["1", "2", "4", "8", "16", "32", "64"])
-    axis.set_ylim(bottom=0)
     axis.grid(alpha=0.3)
     axis.legend(frameon=False)
 
@@ -93,6 +95,14 @@ def _candidate(tried: JSON) -> str:
     time = "not timed" if tried["ratio"] is None else f"{tried['ratio']:.3f} x the time a token"
     kl = "" if tried["kl"] is None else f", KL {tried['kl']:.2g}, same arg-max {tried['argmax_agreement']:.1%}"
     return f"{tried['change']}: {time}{kl}: {tried['verdict']}"
+
+
+def _busy(load: float | None) -> list[tuple[str, str]]:
+    if load is None or load < BUSY:
+        return []
+    return [
+        ("busy machine", f"{load:.1f} other threads a core wanted to run when this began: tune again when it is idle")
+    ]
 
 
 def _versus(found: JSON | None) -> list[tuple[str, str]]:

@@ -35,6 +35,7 @@ def coordinates(*, threads: int | None, weights_group: int, n_merged: int) -> di
         "KV_CACHE_PRECISION": ["f16", "f32", "u8"],
         "INFERENCE_NUM_THREADS": [str(n) for n in thread_counts()] if threads is None else [],
         "TBB_PARTITIONER": ["STATIC", "AUTO"],
+        "CPU_DENORMALS_OPTIMIZATION": ["YES", "NO"],
         "ENABLE_CPU_PINNING": ["YES", "NO"],
         "ENABLE_HYPER_THREADING": ["YES", "NO"] if _SMT.is_file() and _SMT.read_text().strip() == "1" else [],
         "SCHEDULING_CORE_TYPE": ["PCORE_ONLY", "ECORE_ONLY", "ANY_CORE"] if _HYBRID.is_dir() else [],
