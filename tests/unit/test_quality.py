@@ -82,9 +82,10 @@ def test_the_table_leaves_out_what_was_not_timed() -> None:
         model="m", profile="fast", weights="int8-32", n_bytes=2_000_000, kv_bytes_per_token=23_040, perplexity=9.87,
         kl=0.0123, agreement=0.955,
     )  # fmt: skip
-    table = quality.Table(reference="m", perplexity=9.5, text="t.txt", n_tokens=10, n_timed_tokens=0, rows=[row])
+    table = quality.Table(reference="m", perplexity=9.5, text="t.txt", n_tokens=10, clock="cpu", rows=[row])
     assert "tok/s" not in quality.markdown(table)
     timed = replace(table, rows=[replace(row, plain_tokens_per_s=70.4, spec_tokens_per_s=99.6, same_text=False)])
+    assert "processor time" in quality.markdown(timed)
     cells = [cell.strip() for cell in quality.markdown(timed).splitlines()[-1].split("|")[1:-1]]
     assert cells == ["m", "int8-32", "fast", "2.0 MB", "23.0 kB", "9.87", "0.012", "95.5%", "70", "100", "no"]
 
@@ -104,5 +105,7 @@ def test_refusals(tiny_llama: Path, tmp_path: Path) -> None:
         measured(mine, str(tiny_llama.parent / "tiny-qwen3"), n_prompts=0)
     with pytest.raises(OptionError, match="`profile` is 'slow'"):
         measured(mine, profiles=["slow"])
+    with pytest.raises(OptionError, match="--clock"):
+        measured(mine, clock="sun")
     with pytest.raises(OptionError, match="--prompts"):
         measured(mine, n_prompts=-1)

@@ -22,13 +22,13 @@ Progress = Callable[[str, int, int], None]
 
 
 class Ours:
-    """One method on a loaded model. Engines that share a model must run one after the other.
+    """One method on a loaded model, timed by ``clock``. Engines that share a model must run one after the other.
 
     No engine keeps a prompt's K/V for the next request: every method reads every prompt itself.
     """
 
-    def __init__(self, llm: LLM, method: Method) -> None:
-        self._llm, self._method = llm, method
+    def __init__(self, llm: LLM, method: Method, *, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._llm, self._method, self._clock = llm, method, clock
         self._oracle = _oracle(method)
         self._steps: list[StepRecord] = []
         self._engine = self._new_engine()
@@ -80,13 +80,13 @@ class Ours:
         text = StreamedText(self._llm.text, sampling.stop)
         times_s: list[float] = []
         n_first = 0
-        start = time.perf_counter()
+        start = self._clock()
         seq = engine.submit(request.tokens, sampling, seed=sampling.seed, text=text)
         stats = engine.stats(seq.id)
         try:
             while engine.has_work:
                 n_new = sum(len(event.tokens) for event in engine.step())
-                times_s += [time.perf_counter() - start] * n_new
+                times_s += [self._clock() - start] * n_new
                 n_first = n_first or (len(self._steps) if n_new else 0)
         finally:
             engine.cancel(seq.id)

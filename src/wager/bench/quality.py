@@ -7,11 +7,11 @@ the same text, read by the engine's own forwards, so that a profile's activation
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as ListLike
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +33,7 @@ from wager.types import F32, JSON, Sampling, Sequence
 
 Progress = Callable[[str, int, int], None]
 Subject = tuple[Path, str]  # folder and profile
+CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
 TEXT = SHIPPED / "quality.txt"
 WINDOW = 512  # tokens, each window read from position 0
 _CHUNK = 128  # rows whose logits are held at a time
@@ -60,13 +61,13 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """``perplexity`` is the reference's; ``n_tokens`` were scored."""
+    """``perplexity`` is the reference's; ``n_tokens`` were scored; speeds are by ``clock``."""
 
     reference: str
     perplexity: float
     text: str
     n_tokens: int
-    n_timed_tokens: int
+    clock: str
     rows: list[Row]
 
     def to_json(self) -> JSON:
@@ -82,35 +83,36 @@ def measure(
     n_prompts: int = 4,
     max_tokens: int = 64,
     threads: int | None = None,
+    clock: str = "wall",
     progress: Progress,
 ) -> Table:
     """Compare every model in every profile with the ``reference`` profile of ``reference`` (default: the first model).
 
-    Two models are in memory at a time for the comparison, all of them for the timing (``n_prompts`` 0 leaves it out).
-    Raises OptionError for a text that is too short, and for models of different vocabularies.
+    All of them are in memory at once. ``n_prompts`` 0 leaves the timing out; ``clock``: "wall", or "cpu" for seconds of
+    the processor, which other work on the machine changes little. Raises OptionError for a text that is too short, and
+    for models of different vocabularies.
     """
-    _check(models, profiles, n_prompts, max_tokens)
+    _check(models, profiles, n_prompts, max_tokens, clock)
     folders = [catalog.resolve(model, progress=progress) for model in models]
     base = folders[0] if reference is None else catalog.resolve(reference, progress=progress)
     for folder in folders:
         _same_vocabulary(base, folder)
     path = TEXT if text is None else text
     windows = _windows(base, path)
-    n_scored = sum(len(window) - 1 for window in windows)
     subjects = [(folder, profile) for folder in folders for profile in profiles]
-    found = [
-        _row(base, subject, windows, threads, partial(_tell, progress, i, len(subjects), n_scored))
-        for i, subject in enumerate(subjects)
-    ]
-    rows = [row for row, _ in found]
+    with Reader(base, "reference", threads) as exact, ExitStack() as stack:
+        others = [stack.enter_context(Reader(folder, profile, threads)) for folder, profile in subjects]
+        sums = _compare(exact, others, windows, progress)
+        n_bytes = [other.model.kv_bytes_per_token for other in others]
+    rows = [_row(*found) for found in zip(subjects, sums, n_bytes, strict=True)]
     if n_prompts:
-        rows = _timed(rows, subjects, n_prompts, max_tokens, threads, progress)
+        rows = _timed(rows, subjects, Timing(n_prompts, max_tokens, threads, clock), progress)
     return Table(
         reference=catalog.describe(base).name,
-        perplexity=found[0][1],
+        perplexity=math.exp(sums[0].reference_nll / sums[0].n_tokens),
         text=path.name,
-        n_tokens=n_scored,
-        n_timed_tokens=n_prompts * max_tokens,
+        n_tokens=sums[0].n_tokens,
+        clock=clock,
         rows=rows,
     )
 
@@ -124,6 +126,8 @@ def markdown(table: Table) -> str:
         f"{table.n_tokens} tokens of {table.text}; {table.reference} in profile reference: "
         f"perplexity {table.perplexity:.2f}"
     )
+    if timed and table.clock == "cpu":
+        intro += "; speeds per second of processor time"
     return f"{intro}\n\n{table_of([*head, *(['plain tok/s', 'with drafts', 'same text'] if timed else [])], cells)}"
 
 
@@ -180,56 +184,52 @@ class Reader:
 
 @dataclass(slots=True)
 class _Sums:
-    """Over scored tokens; ``nll`` of the reference and of the other."""
+    """Over scored tokens; ``nll`` is the negative log-likelihood."""
 
     n_tokens: int = 0
     n_same: int = 0
     kl: float = 0.0
-    nll: tuple[float, float] = (0.0, 0.0)
+    nll: float = 0.0
+    reference_nll: float = 0.0
 
 
-def _compare(exact: Reader, other: Reader, windows: ListLike[ListLike[int]], told: Callable[[int], None]) -> _Sums:
-    sums = _Sums()
+def _compare(
+    exact: Reader, others: ListLike[Reader], windows: ListLike[ListLike[int]], progress: Progress
+) -> list[_Sums]:
+    found = [_Sums() for _ in others]
+    n_scored, done = sum(len(window) - 1 for window in windows), 0
     for ids in windows:
+        progress(_READING, done, n_scored)
         start = 1
-        for p_logits, q_logits in zip(exact.logits(ids), other.logits(ids), strict=True):
-            follow = np.asarray(ids[start : start + len(p_logits)])
-            p, q = log_softmax(p_logits), log_softmax(q_logits)
-            index = np.arange(len(follow))
-            sums.kl += float((np.exp(p) * (p - q)).sum())
-            sums.n_same += int((p_logits.argmax(-1) == q_logits.argmax(-1)).sum())
-            sums.nll = (sums.nll[0] - float(p[index, follow].sum()), sums.nll[1] - float(q[index, follow].sum()))
-            sums.n_tokens += len(follow)
-            start += len(follow)
-            told(sums.n_tokens)
-    return sums
+        for p_logits, *logits in zip(exact.logits(ids), *(other.logits(ids) for other in others), strict=True):
+            p, best = log_softmax(p_logits), p_logits.argmax(-1)
+            here = np.arange(len(p)), np.asarray(ids[start : start + len(p)])
+            for sums, q_logits in zip(found, logits, strict=True):
+                q = log_softmax(q_logits)
+                sums.kl += float((np.exp(p) * (p - q)).sum())
+                sums.n_same += int((best == q_logits.argmax(-1)).sum())
+                sums.nll -= float(q[here].sum())
+                sums.reference_nll -= float(p[here].sum())
+                sums.n_tokens += len(p)
+            start += len(p)
+        done += len(ids) - 1
+    progress(_READING, n_scored, n_scored)
+    return found
 
 
-def _tell(progress: Progress, i: int, n_subjects: int, n_scored: int, done: int) -> None:
-    progress(_READING, i * n_scored + done, n_subjects * n_scored)
-
-
-def _row(
-    base: Path, subject: Subject, windows: ListLike[ListLike[int]], threads: int | None, told: Callable[[int], None]
-) -> tuple[Row, float]:
-    """The comparison of one model in one profile, and the reference's perplexity."""
+def _row(subject: Subject, sums: _Sums, kv_bytes_per_token: int) -> Row:
     folder, profile = subject
-    with Reader(base, "reference", threads) as exact, Reader(folder, profile, threads) as other:
-        sums = _compare(exact, other, windows, told)
-        kv_bytes_per_token = other.model.kv_bytes_per_token
     info = catalog.describe(folder)
-    perplexity, own_perplexity = (math.exp(nll / sums.n_tokens) for nll in sums.nll)
-    row = Row(
+    return Row(
         model=info.name,
         profile=profile,
         weights=info.quantisation,
         n_bytes=info.n_bytes,
         kv_bytes_per_token=kv_bytes_per_token,
-        perplexity=own_perplexity,
+        perplexity=math.exp(sums.nll / sums.n_tokens),
         kl=sums.kl / sums.n_tokens,
         agreement=sums.n_same / sums.n_tokens,
     )
-    return row, perplexity
 
 
 def _windows(folder: Path, path: Path) -> list[list[int]]:
@@ -259,37 +259,37 @@ def _same_vocabulary(base: Path, folder: Path) -> None:
 # -- the timing --------------------------------------------------------------------------------------------------
 
 
-def _timed(
-    rows: ListLike[Row],
-    subjects: ListLike[Subject],
-    n_prompts: int,
-    max_tokens: int,
-    threads: int | None,
-    progress: Progress,
-) -> list[Row]:
+@dataclass(frozen=True, slots=True)
+class Timing:
+    n_prompts: int
+    max_tokens: int
+    threads: int | None
+    clock: str
+
+
+def _timed(rows: ListLike[Row], subjects: ListLike[Subject], timing: Timing, progress: Progress) -> list[Row]:
     """Plain and speculative decoding of every model, prompt by prompt in turns: a drifting machine drifts for all."""
-    names = [str(folder) for folder, _ in subjects]
     with ExitStack() as stack:
         llms = [
-            stack.enter_context(closing(ours.load(name, profile, threads=threads, progress=progress)))
-            for name, (_, profile) in zip(names, subjects, strict=True)
+            stack.enter_context(closing(ours.load(str(folder), profile, threads=timing.threads, progress=progress)))
+            for folder, profile in subjects
         ]
-        runners = [[ours.Ours(llm, parse_method(name)) for name in ("plain", "auto")] for llm in llms]
-        prompts = _prompts(llms[0], n_prompts)
-        times = np.zeros((len(llms), 2, 2))  # model, method, (seconds, tokens)
+        clock = CLOCKS[timing.clock]
+        runners = [[ours.Ours(llm, parse_method(name), clock=clock) for name in ("plain", "auto")] for llm in llms]
+        prompts = _prompts(llms[0], timing.n_prompts)
+        spent = np.zeros((len(llms), 2, 2))  # model, method, (seconds, tokens)
         same = [True] * len(llms)
-        sampling = Sampling(max_tokens=max_tokens, ignore_eos=True, seed=0)
+        sampling = Sampling(max_tokens=timing.max_tokens, ignore_eos=True, seed=0)
         for n, tokens in enumerate(prompts):
             for i, pair in enumerate(runners):
                 progress(_TIMING, n * len(llms) + i, len(prompts) * len(llms))
-                order = pair if (n + i) % 2 == 0 else pair[::-1]
-                answers = {id(runner): runner.run(Request(tokens, sampling)).to_json() for runner in order}
-                plain, spec = (answers[id(runner)] for runner in pair)
-                for m, answer in enumerate((plain, spec)):
-                    times[i, m] += (answer["decode_s"], answer["n_tokens"] - answer["n_tokens_first"])
-                same[i] &= plain["tokens"] == spec["tokens"]
+                order = (0, 1) if (n + i) % 2 == 0 else (1, 0)
+                answers = {m: pair[m].run(Request(tokens, sampling)).to_json() for m in order}
+                for m, answer in answers.items():
+                    spent[i, m] += (answer["decode_s"], answer["n_tokens"] - answer["n_tokens_first"])
+                same[i] &= answers[0]["tokens"] == answers[1]["tokens"]
         progress(_TIMING, 1, 1)
-        speeds = times[..., 1] / times[..., 0]
+    speeds = spent[..., 1] / spent[..., 0]
     return [
         replace(row, plain_tokens_per_s=float(s[0]), spec_tokens_per_s=float(s[1]), same_text=bool(ok))
         for row, s, ok in zip(rows, speeds, same, strict=True)
@@ -307,7 +307,7 @@ def _prompts(llm: LLM, n_prompts: int) -> list[list[int]]:
     return [tokens for tokens in encoded if len(tokens) <= room][:n_prompts] or [min(encoded, key=len)[:room]]
 
 
-def _check(models: ListLike[str], profiles: ListLike[str], n_prompts: int, max_tokens: int) -> None:
+def _check(models: ListLike[str], profiles: ListLike[str], n_prompts: int, max_tokens: int, clock: str) -> None:
     if not models:
         raise OptionError("`MODEL` is missing: name at least one model")
     for profile in profiles:
@@ -316,3 +316,5 @@ def _check(models: ListLike[str], profiles: ListLike[str], n_prompts: int, max_t
         raise OptionError(f"`--prompts` is {n_prompts}: give 0 (no timing) or more")
     if max_tokens < 2:
         raise OptionError(f"`--max-tokens` is {max_tokens}: give at least 2")
+    if clock not in CLOCKS:
+        raise OptionError(f"`--clock` is `{clock}`: give one of {', '.join(CLOCKS)}")

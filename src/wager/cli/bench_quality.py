@@ -23,6 +23,7 @@ def quality(
     prompts: Annotated[int, typer.Option(help="Prompts to time on; 0 leaves the timing out.")] = 4,
     max_tokens: Annotated[int, typer.Option("--max-tokens", "-n", help="Tokens timed of every answer.")] = 64,
     threads: o.Threads = None,
+    clock: Annotated[str, typer.Option(help="wall, or cpu: seconds of the processor, for a busy machine.")] = "wall",
     as_json: o.AsJson = False,
 ) -> None:
     """Perplexity, KL, arg-max agreement, speed and bytes of models: the table to choose a quantisation by."""
@@ -37,6 +38,7 @@ def quality(
             n_prompts=prompts,
             max_tokens=max_tokens,
             threads=threads,
+            clock=clock,
             progress=bars,
         )
     if as_json:
