@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deciding import write_data
 
+from deciding import write_data
 from wager.decide.outcome import journal_of
 
 Wager = Callable[..., Any]

@@ -81,6 +81,28 @@ def test_echo_puts_the_prompt_in_front(server):
     assert "".join(e["choices"][0]["text"] for e in events[:-1]) == "the cat" + plain
 
 
+def test_echo_with_logprobs_scores_the_prompt(server, llm):
+    """As lm-evaluation-harness asks: nothing is generated but one token, and the prompt's own tokens count."""
+    prompt, rest = "the cat saw", " a dog and the sea"
+    body = {"prompt": prompt + rest, "max_tokens": 1, "temperature": 0, "logprobs": 1, "echo": True}
+    choice = server.ask(TEXT, body)[2]["choices"][0]
+    shape, n = choice["logprobs"], len(llm.text.encode(prompt + rest))
+    assert len(shape["tokens"]) == len(shape["token_logprobs"]) == len(shape["text_offset"]) == n + 1
+    assert shape["token_logprobs"][0] is None
+    assert shape["top_logprobs"][0] is None
+    assert choice["text"].startswith(prompt + rest)
+    ids = llm.text.encode(prompt + rest)
+    alone = llm.score(ids[:3], [ids[3:]], terminator="none", chat=False)
+    assert shape["token_logprobs"][3:n] == pytest.approx(alone.token_logprobs[0].tolist(), abs=1e-4)
+    pairs = zip(shape["top_logprobs"][3:n], shape["token_logprobs"][3:n], strict=True)
+    best = [max(top.values()) == value for top, value in pairs]
+    assert all(best) == alone.greedy[0]
+    streamed = server.events(TEXT, {**body, "stream": True})
+    pieces = [e["choices"][0]["logprobs"] for e in streamed[:-1] if e["choices"][0]["logprobs"]]
+    assert [o for piece in pieces for o in piece["text_offset"]] == shape["text_offset"]
+    assert [v for piece in pieces for v in piece["token_logprobs"]] == shape["token_logprobs"]
+
+
 def test_logprobs_have_both_shapes(server, llm):
     sampling = Sampling(max_tokens=4, logprobs=2)
     alone = llm.generate("hello there", sampling)

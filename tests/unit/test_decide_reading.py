@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from wager.decide.candidates import Candidates, parse_labels, read_candidates
-from wager.decide.reading import Reading, kind_of
 
+from wager.decide.candidates import Candidates, parse_labels, read_candidates
 from wager.decide.metrics import metric_named
+from wager.decide.reading import Reading, kind_of
 from wager.errors import OptionError
 
 

@@ -124,13 +124,13 @@ class _Edge:
         body = await self._body(ChatBody, request)
         if self.service.settings.log_prompts:
             request.state.prompt = [m.model_dump() for m in body.messages]
-        return await self._answer(request, lambda: self.service.chat(body), stream=bool(body.stream))
+        return await self._answer(request, lambda hold: self.service.chat(body), stream=bool(body.stream))
 
     async def completions(self, request: Request) -> Response:
         body = await self._body(CompletionBody, request)
         if self.service.settings.log_prompts:
             request.state.prompt = body.prompt
-        return await self._answer(request, lambda: self.service.complete(body), stream=bool(body.stream))
+        return await self._answer(request, lambda hold: self.service.complete(body, hold), stream=bool(body.stream))
 
     async def score(self, request: Request) -> Response:
         body = await self._body(ScoreBody, request)
@@ -187,12 +187,12 @@ class _Edge:
             ) from error
         return parsed(kind, value)
 
-    async def _answer(self, request: Request, begin: Callable[[], Awaitable[Running]], *, stream: bool) -> Response:
+    async def _answer(self, request: Request, begin: Callable[[Hold], Awaitable[Running]], *, stream: bool) -> Response:
         """The answer of a request that ``begin`` starts; whatever happens to it, what it holds is free afterwards."""
         with ExitStack() as holds:
-            holds.enter_context(self.gate.admitted(request.state.who))
-            running = await begin()
-            holds.callback(self.service.loop.cancel, running.ticket)
+            hold = self._holder(request, holds)
+            running = await _unless_gone(request, begin(hold))
+            hold(running.ticket)
             parts = running.ticket.parts()
             if not stream:
                 answer = await _unless_gone(request, _all(parts))
@@ -204,12 +204,16 @@ class _Edge:
     async def _held(self, request: Request, answer: Callable[[Hold], Awaitable[JSON]]) -> Response:
         """An answer in one piece that may hold a place in the engine while it is made."""
         with ExitStack() as holds:
-            holds.enter_context(self.gate.admitted(request.state.who))
+            return _json(await _unless_gone(request, answer(self._holder(request, holds))))
 
-            def hold(ticket: Ticket) -> None:
-                holds.callback(self.service.loop.cancel, ticket)
+    def _holder(self, request: Request, holds: ExitStack) -> Hold:
+        """Admit the request; what is given to the function returned ends with ``holds``."""
+        holds.enter_context(self.gate.admitted(request.state.who))
 
-            return _json(await _unless_gone(request, answer(hold)))
+        def hold(ticket: Ticket) -> None:
+            holds.callback(self.service.loop.cancel, ticket)
+
+        return hold
 
     async def _lines(self, running: Running, first: Part, rest: AsyncIterator[Part]) -> AsyncIterator[bytes]:
         style = running.style

@@ -28,9 +28,18 @@ def sse(value: object) -> bytes:
 SSE_DONE = b"data: [DONE]\n\n"
 
 
+@dataclass(frozen=True, slots=True)
+class Echoed:
+    """Prompts as they are given back: their ``texts``, ``tokens``, and ``logprobs`` of all tokens but the first."""
+
+    texts: ListLike[str]
+    tokens: ListLike[ListLike[int]]
+    logprobs: ListLike[ListLike[TokenLogprob]] | None
+
+
 @dataclass(slots=True)
 class Style:
-    """What the answers to one request have in common. ``chat``: of which end point. ``echo``: texts of the prompts.
+    """What the answers to one request have in common. ``chat``: of which end point. ``echo``: the prompts.
     ``tools``: an answer may be a call, which comes whole.
     """
 
@@ -41,7 +50,7 @@ class Style:
     n: int
     include_usage: bool = False
     include_tokens: bool = False
-    echo: ListLike[str] | None = None
+    echo: Echoed | None = None
     tools: bool = False
     id: str = ""
     created: int = field(default_factory=lambda: int(time.time()))
@@ -64,10 +73,12 @@ class Style:
             return [self._chunk({"index": i, "delta": delta, "finish_reason": None}) for i in range(n_choices)]
         if self.echo is None:
             return []
-        texts = [self.echo[i // self.n] for i in range(n_choices)]
-        return [
-            self._chunk({"index": i, "text": t, "logprobs": None, "finish_reason": None}) for i, t in enumerate(texts)
-        ]
+        chunks = []
+        for i in range(n_choices):
+            logprobs = None if self.echo.logprobs is None else self._logprobs([], i)
+            shown = {"text": self.echo.texts[i // self.n], "logprobs": logprobs}
+            chunks.append(self._chunk({"index": i, **shown, "finish_reason": None}))
+        return chunks
 
     def chunk(self, part: Part) -> JSON | None:
         """A part of a stream; None where there is nothing to show yet."""
@@ -130,20 +141,29 @@ class Style:
                 return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": "tool_calls"}
             return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": seq.finish}
         if self.echo is not None:
-            text = self.echo[index // self.n] + text
+            text = self.echo.texts[index // self.n] + text
         return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": seq.finish}
 
     def _logprobs(self, tokens: ListLike[TokenLogprob], index: int) -> JSON:
         if self.chat:
             return {"content": [self._token(t) for t in tokens], "refusal": None}
-        at = self.offsets.setdefault(index, len(self.echo[index // self.n]) if self.echo is not None else 0)
-        pieces, offsets = [self.text.token_text(t.token) for t in tokens], []
+        at = self.offsets.get(index, 0)
+        pieces: list[str] = []
+        values: list[float | None] = []
+        top: list[JSON | None] = []
+        if self.echo is not None and index not in self.offsets and self.echo.logprobs is not None:
+            prompt = index // self.n  # in front of the first tokens come those of the prompt
+            pieces = [self.text.token_text(self.echo.tokens[prompt][0])]
+            values, top = [None], [None]
+            tokens = [*self.echo.logprobs[prompt], *tokens]
+        pieces += [self.text.token_text(t.token) for t in tokens]
+        values += [max(t.logprob, _FLOOR) for t in tokens]
+        top += [{self.text.token_text(i): max(lp, _FLOOR) for i, lp in t.top} for t in tokens]
+        offsets = []
         for piece in pieces:
             offsets.append(at)
             at += len(piece)
         self.offsets[index] = at
-        top = [{self.text.token_text(i): max(lp, _FLOOR) for i, lp in t.top} for t in tokens]
-        values = [max(t.logprob, _FLOOR) for t in tokens]
         return {"tokens": pieces, "token_logprobs": values, "top_logprobs": top, "text_offset": offsets}
 
     def _token(self, t: TokenLogprob) -> JSON:

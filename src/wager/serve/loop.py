@@ -20,10 +20,11 @@ from dataclasses import dataclass, field
 from wager.engine import Engine
 from wager.errors import WagerError
 from wager.record import RunStats, StepRecord
+from wager.sampling import logprobs
 from wager.score import Trie, queue_reads
 from wager.serve.errors import ApiError
 from wager.text import StreamedText, Text
-from wager.types import Event, Sampling, Sequence
+from wager.types import F32, Event, Sampling, Sequence, TokenLogprob
 
 _RECENT = 32  # finished requests whose mean time says when to come back
 _IDLE_S = 0.5  # how often an idle thread looks at its deadlines
@@ -77,6 +78,40 @@ class Scoring:
             yield from queue_reads(engine, trie)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Echo:
+    """Prompts whose own log-probabilities are wanted, with the ``n_top`` likeliest tokens: ``found`` at the end.
+
+    ``found``: by prompt, of every token but the first, which nothing stands before.
+    """
+
+    prompts: ListLike[ListLike[int]]
+    n_top: int
+    deadline_s: float = math.inf
+    found: list[list[TokenLogprob]] = field(default_factory=list)
+
+    @property
+    def n_sequences(self) -> int:
+        return len(self.prompts)
+
+    def begin(self, engine: Engine, text: Text) -> Iterator[Sequence]:
+        """Queue every prompt of at least two tokens. Raises what ``Engine.read`` does."""
+        for tokens in self.prompts:
+            mine: list[TokenLogprob] = []
+            self.found.append(mine)
+
+            def hear(
+                first: int,
+                rows: ListLike[F32],
+                tokens: ListLike[int] = tokens,
+                mine: list[TokenLogprob] = mine,
+            ) -> None:
+                asked = zip(rows, tokens[first + 1 :], strict=False)  # nothing is known after the last token
+                mine.extend(logprobs(row, token, self.n_top) for row, token in asked)
+
+            yield engine.read(tokens, n_prompt=len(tokens), first=0, hear=hear)
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """What one sequence of a request gained: ``index`` counts samples, prompt by prompt."""
@@ -85,11 +120,14 @@ class Part:
     event: Event
 
 
+Work = Ask | Scoring | Echo
+
+
 @dataclass(slots=True, eq=False)
 class Ticket:
     """A request in flight, as the asynchronous side sees it. ``sequences`` and ``stats`` are complete at the end."""
 
-    ask: Ask | Scoring
+    ask: Work
     _loop: asyncio.AbstractEventLoop
     arrived_s: float = field(default_factory=time.monotonic)
     sequences: list[Sequence] = field(default_factory=list)
@@ -146,7 +184,7 @@ class EngineLoop:
     def start(self) -> None:
         self._thread.start()
 
-    def submit(self, ask: Ask | Scoring) -> Ticket:
+    def submit(self, ask: Work) -> Ticket:
         """Queue a request. Raises ApiError 429 where too many wait already."""
         with self._lock:
             if self._n_sequences + ask.n_sequences > self._max_sequences:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from wager.record import StepRecord
-from wager.serve.loop import EngineLoop, Scoring, Ticket
+from wager.serve.loop import Ask, EngineLoop, Ticket
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _MAX_DEPTH = 16  # positions told apart in accepted tokens; deeper ones count as the last
@@ -62,7 +62,7 @@ class Metrics:
 
     def done(self, ticket: Ticket) -> None:
         """A request has left the engine, complete or not. What is only read counts as steps alone."""
-        if isinstance(ticket.ask, Scoring):
+        if not isinstance(ticket.ask, Ask):
             return
         for seq, stats in zip(ticket.sequences, ticket.stats, strict=True):
             self.requests.labels(seq.finish or "cancelled").inc()

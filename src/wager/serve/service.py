@@ -20,11 +20,11 @@ from wager.serve import deciding
 from wager.serve.bodies import ChatBody, CompletionBody, DecideBody, Message, ScoreBody, sampling_options
 from wager.serve.config import Settings
 from wager.serve.errors import ApiError
-from wager.serve.formats import Style
-from wager.serve.loop import Ask, EngineLoop, Scoring, Ticket
+from wager.serve.formats import Echoed, Style
+from wager.serve.loop import Ask, Echo, EngineLoop, Scoring, Ticket
 from wager.serve.metrics import Metrics
 from wager.serve.tools import Toolbox, as_text, toolbox, with_tools
-from wager.types import JSON, Sampling
+from wager.types import JSON, Sampling, TokenLogprob
 
 _MOST_DRAFTED = 64
 Hold = Callable[[Ticket], None]
@@ -67,23 +67,35 @@ class Service:
         tokens = await self._chat(body.messages, tools)
         return self._begin(body, [tokens], chat=True, constraint=constraint)
 
-    async def complete(self, body: CompletionBody) -> Running:
-        """Raises ApiError or WagerError."""
+    async def complete(self, body: CompletionBody, hold: Hold) -> Running:
+        """Raises ApiError or WagerError. ``hold`` is given a ticket as soon as there is one."""
         self._check(body)
         texts = _prompts(body)
         if len(texts) * (body.n or 1) > self.settings.limits.max_n:
-            raise ApiError(
-                400, f"`prompt` and `n` ask for more than {self.settings.limits.max_n} answers", param="prompt"
-            )
-        if body.echo and body.logprobs is not None:
-            raise ApiError(400, "`echo` with `logprobs` is not supported here: leave one out", param="echo")
-        encode = self.llm.text.encode
+            most = self.settings.limits.max_n
+            raise ApiError(400, f"`prompt` and `n` ask for more than {most} answers", param="prompt")
+        encode, decode = self.llm.text.encode, self.llm.text.decode
         prompts = await self._aside(lambda: [encode(p) if isinstance(p, str) else p for p in texts])
         echo = None
         if body.echo:
-            decode = self.llm.text.decode
-            echo = [p if isinstance(p, str) else decode(p) for p in texts]
+            shown = [p if isinstance(p, str) else decode(p) for p in texts]
+            echo = Echoed(shown, prompts, await self._prompt_logprobs(body, prompts, hold))
         return self._begin(body, prompts, chat=False, echo=echo)
+
+    async def _prompt_logprobs(
+        self, body: CompletionBody, prompts: ListLike[list[int]], hold: Hold
+    ) -> list[list[TokenLogprob]] | None:
+        """Of every token of the prompts but the first; None where none were asked for."""
+        if body.logprobs is None:
+            return None
+        for tokens in prompts:
+            self._check_length(len(tokens))
+        asked = Echo(prompts=prompts, n_top=body.logprobs, deadline_s=self.settings.limits.deadline_s)
+        ticket = self.loop.submit(asked)
+        hold(ticket)
+        async for _ in ticket.parts():
+            pass
+        return asked.found
 
     async def score(self, body: ScoreBody, hold: Hold) -> JSON:
         """Raises ApiError or WagerError. ``hold`` is given the ticket as soon as there is one."""
@@ -208,7 +220,7 @@ class Service:
         prompts: ListLike[ListLike[int]],
         *,
         chat: bool,
-        echo: ListLike[str] | None = None,
+        echo: Echoed | None = None,
         constraint: Constraint | None = None,
     ) -> Running:
         limits, options = self.settings.limits, body.stream_options
