@@ -71,7 +71,7 @@ def speed_ups(summary: Summary) -> str:
     if not overall:
         return ""
     scale = linear([1.0, *(interval.high for by in groups.values() for interval in by.values())])
-    colours = {name: i for i, name in enumerate(overall)}
+    colours = _colours(summary)
     rows = []
     for task, by in groups.items():
         rows.append(_heading(task))
@@ -139,7 +139,9 @@ def depths(summary: Summary) -> str:
         f'<line class="grid" x1="0%" x2="100%" y1="{_y(v)}" y2="{_y(v)}"/><text x="0" y="{_y(v) - 3}">{v:g}</text>'
         for v in (0, 0.25, 0.5, 0.75, 1)
     ]
-    for i, line in enumerate(drafting):
+    colours = _colours(summary)
+    for line in drafting:
+        i = colours[line.method]
         known = enumerate(line.accepted_by_depth or (), start=1)
         points = [(scale(d), _y(a / b)) for d, (a, b) in known if b >= _FEWEST]
         for (x1, y1), (x2, y2) in pairwise(points):
@@ -149,7 +151,7 @@ def depths(summary: Summary) -> str:
         marks += [f'<circle class="s{i % N_COLOURS}" cx="{x:.2f}%" cy="{y:.1f}" r="3"/>' for x, y in points]
     label = "Share of drafts accepted as deep as a depth that they reached, by method; the values are in the table."
     figure = f'<svg width="100%" height="{height + 2 * top}">{"".join(marks)}</svg>'
-    legend = _legend([(line.method, f"c{i % N_COLOURS}") for i, line in enumerate(drafting)])
+    legend = _legend([(line.method, f"c{colours[line.method] % N_COLOURS}") for line in drafting])
     axis = _axis(scale, "depth of the draft")
     return f'{legend}<div class="chart plain" role="img" aria-label="{escape(label)}">{figure}{axis}</div>'
 
@@ -163,6 +165,11 @@ PLOTS: dict[str, Callable[[Summary], str]] = {
 
 
 # -- parts -------------------------------------------------------------------------------------------------------
+
+
+def _colours(summary: Summary) -> dict[str, int]:
+    """A method has one colour on the whole page."""
+    return {line.method: i for i, line in enumerate(summary.lines)}
 
 
 def _chart(label: str, rows: ListLike[str], scale: Scale, unit: str) -> str:
