@@ -157,6 +157,37 @@ class JsonObject:
         return JsonSchema('{"type": "object"}', self.whitespace).guide(vocabulary)
 
 
+def tool_call(tools: Mapping[str, Mapping[str, Any]], *, before: str = "", after: str = "") -> JsonSchema:
+    """A call of one of ``tools``, whose names lead to the schemas of their arguments: a ``name`` and ``arguments``.
+
+    ``before`` and ``after`` are the marks that the model's template puts around a call. Raises OptionError.
+    """
+    if not tools:
+        raise OptionError("there are no tools: give at least one")
+    calls = [
+        {
+            "type": "object",
+            "properties": {"name": {"const": name}, "arguments": _moved(schema, f"#/anyOf/{i}/properties/arguments")},
+            "required": ["name", "arguments"],
+            "additionalProperties": False,
+        }
+        for i, (name, schema) in enumerate(tools.items())
+    ]
+    return JsonSchema({"anyOf": calls}, before=before, after=after)
+
+
+def _moved(part: Any, place: str) -> Any:
+    """A schema that stands at ``place`` of another one: its references say so."""
+    if isinstance(part, Mapping):
+        return {
+            key: place + value[1:]
+            if key == "$ref" and isinstance(value, str) and value[:1] == "#"
+            else _moved(value, place)
+            for key, value in part.items()
+        }
+    return [_moved(below, place) for below in part] if isinstance(part, list | tuple) else part
+
+
 @dataclass(frozen=True, slots=True)
 class Regex:
     """A text that a regular expression matches as a whole (Rust's syntax: no look-around, no references back)."""

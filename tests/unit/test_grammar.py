@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from wager.errors import ConstraintError, OptionError
-from wager.grammar import Choice, Grammar, JsonObject, JsonSchema, Regex, Vocabulary
+from wager.grammar import Choice, Grammar, JsonObject, JsonSchema, Regex, Vocabulary, tool_call
 from wager.schema import LIMITS, SchemaLimits, check_schema
 from wager.text import Text
 
@@ -111,6 +111,24 @@ def spelled(guide, text, said):
         output.append(int(max(some, key=lambda t: len(text.token_bytes(t)))))
         at += len(text.token_bytes(output[-1]))
     return output
+
+
+def test_a_tool_call_names_a_tool_and_has_its_arguments(text, vocabulary):
+    place = {"$defs": {"city": {"enum": ["Bern", "Ulm"]}}, "properties": {"city": {"$ref": "#/$defs/city"}}}
+    tools = {
+        "weather": {"type": "object", "required": ["city"], "additionalProperties": False, **place},
+        "time": {"type": "object", "properties": {}, "additionalProperties": False},
+    }
+    guide = tool_call(tools, before="<call>", after="</call>").guide(vocabulary)
+    good = '<call>{"name": "weather", "arguments": {"city": "Ulm"}}</call>'
+    assert set(np.flatnonzero(guide.allowed(spelled(guide, text, good)))) == vocabulary.ends
+    assert spelled(guide, text, '<call>{"name": "time", "arguments": {}}</call>') is not None
+    for bad in ('"weather", "arguments": {"city": "Rome"', '"time", "arguments": {"city": "Ulm"', '"other"'):
+        assert spelled(guide, text, '<call>{"name": ' + bad) is None
+    with pytest.raises(OptionError, match="no tools"):
+        tool_call({})
+    with pytest.raises(OptionError, match="'not' at #/anyOf/0"):
+        tool_call({"a": {"not": {}}})
 
 
 def test_a_choice_that_begins_another_may_end_or_go_on(text, vocabulary):
