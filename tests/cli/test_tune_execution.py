@@ -60,6 +60,9 @@ def test_an_old_record_is_said_to_be_old(wager: Wager, tiny_llama: Path) -> None
     record = json.loads(result.out)
     (path,) = kept()
     assert json.loads(path.read_text("utf-8")) == record
+    path.write_text(json.dumps({"key": record["key"], "tuned": record["tuned"]}))
+    shown = wager("inspect", str(tiny_llama), "--no-measure")
+    assert "damaged: run `wager tune` again to see it" in shown.out
     record["key"]["openvino"] = "2020.1"
     path.write_text(json.dumps(record))
     shown = wager("inspect", str(tiny_llama), "--no-measure")

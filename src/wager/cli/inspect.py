@@ -134,7 +134,7 @@ def lines(found: dict[str, Any], *, measure: bool) -> list[str]:
 
 def tuned_lines(found: dict[str, Any]) -> list[str]:
     """By profile: what was found, that it is out of date, or that there is nothing."""
-    from wager.tuning.report import summary
+    from wager.tuning.report import shown
 
     said = []
     for profile, kept in found.items():
@@ -144,5 +144,5 @@ def tuned_lines(found: dict[str, Any]) -> list[str]:
         elif kept["record"] is None:
             said.append(f"profile {profile}: not tuned (wager tune)")
         else:
-            said += [f"profile {profile}, as tuned:", *summary(kept["record"])]
+            said += [f"profile {profile}, as tuned:", *shown(kept["record"])]
     return said

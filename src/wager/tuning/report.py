@@ -49,6 +49,15 @@ def summary(record: JSON) -> list[str]:
     )
 
 
+def shown(record: JSON) -> list[str]:
+    """``summary``; where the measurements of a record are damaged, its setting and that it says no more."""
+    try:
+        return summary(record)
+    except (KeyError, TypeError, ValueError):
+        setting = said(Tuned.from_json(record["tuned"]))
+        return _table([("setting", setting), ("measured", "damaged: run `wager tune` again to see it")])
+
+
 def check_picture(path: Path) -> None:
     """Raises OptionError where a picture could not be written in the end."""
     if find_spec("matplotlib") is None:
