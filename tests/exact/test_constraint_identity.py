@@ -8,12 +8,14 @@ import pytest
 
 from engine_tools import EOS, RandomTrees, V, prompts, run, toy, trees
 from guide_tools import table
+from wager.cost import StepCost
+from wager.drafters import make_drafter
 from wager.drafters.blend import Blend
 from wager.drafters.lookup import Lookup
 from wager.drafters.model import ModelDrafter
 from wager.engine import Engine
 from wager.errors import ConstraintError, OptionError
-from wager.policies import Fixed
+from wager.policies import Fixed, Tree, policy_named
 from wager.types import Sampling
 
 GUIDE = table(EOS, V)
@@ -160,3 +162,23 @@ def test_masks_are_asked_for_at_walked_nodes_only():
     outcome = run(toy(), sampling, drafter=RandomTrees(), policy=trees())
     n_walked = sum(s.n_forwards + s.n_accepted for s in outcome.stats)
     assert len(guide.asked) <= n_walked
+
+
+REGISTERED = ["lookup", "suffix", "suffix:local", "cacheback", "recycling", "lookahead", "lookup+recycling"]
+
+
+@pytest.mark.parametrize("spec", REGISTERED)
+def test_registered_drafters_meet_drafts_that_are_not_theirs(plain, spec):
+    """Forced tokens are fed in place of their drafts; what they learn of that must not end in a wrong text."""
+    for name in ("greedy", "sampled"):
+        outcome = run(toy(), SAMPLINGS[name], drafter=make_drafter(spec, None), policy=trees())
+        assert told(outcome) == plain[name]
+        assert sum(stats.n_accepted for stats in outcome.stats) > 10
+
+
+@pytest.mark.parametrize("policy", ["cost", "heuristic", "threshold", "adaedl", "delayed", "heterospec"])
+def test_policies_meet_drafts_that_they_did_not_ask_for(plain, policy):
+    info, cost, tree = policy_named(policy), StepCost([2, 4, 8]), Tree()
+    made = info.policy(n_tokens=None, tree=tree, cost=cost, min_rows=2, forks=True)
+    drafter = ModelDrafter(toy(seed=1, scale=2.0), n_valid_ids=V, eos_ids=frozenset((EOS,)))
+    assert told(run(toy(), SAMPLINGS["sampled"], drafter=drafter, policy=made)) == plain["sampled"]
