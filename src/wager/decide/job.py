@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from wager.llm import LLM
 
 ESTIMATORS = ("enumerate", "sample", "scored")
-_SHORT_ANSWER, _LONG_ANSWER = 16, 256  # tokens
+_LONG_ANSWER = 256  # tokens
+_ROOM = 2  # tokens after the longest candidate: whether a word goes on can be seen
 _BRIDGE = "\nAnswer:"
 _COVERAGE = 0.9
 
@@ -213,22 +214,28 @@ class Job:
 
     def asker(self, llm: LLM) -> Asker:
         """What asks ``llm`` about rows."""
-        estimators = {name: self._estimator(name) for name in (self.main, *self.others)}
+        longest = _LONG_ANSWER
+        if self.answers is not None:
+            texts = [text for _, text in self._spaced(self.answers).pairs]
+            longest = max(len(llm.text.encode(text, add_special=False)) for text in texts) + _ROOM
+        estimators = {name: self._estimator(name, longest) for name in (self.main, *self.others)}
         compared = self.target is not None
         return Asker(
             llm=llm,
             estimators=estimators,
-            greedy=self._estimator("greedy") if compared else None,
-            sampled=(estimators.get("sample") or self._estimator("sample")) if compared else None,
+            greedy=self._estimator("greedy", longest) if compared else None,
+            sampled=(estimators.get("sample") or self._estimator("sample", longest)) if compared else None,
             seed=self.seed,
         )
 
-    def _estimator(self, name: str) -> Estimator:
+    def _estimator(self, name: str, longest: int) -> Estimator:
+        """``longest``: tokens of an answer, a chain of reasoning aside, where ``max_tokens`` was not given."""
         from wager.decide.estimate import Asking, Enumerated, Reasoned, Sampled, Scored
 
         asking = Asking(chat=not self.raw, system=self.system)
-        parse, sampling = self.reading.answer, self._sampling(greedy=name == "greedy", chain=False)
-        n = 1 if self.reasoning or name == "greedy" else self.n
+        parse, greedy = self.reading.answer, name == "greedy"
+        sampling = self._sampling(longest, greedy=greedy, chain=False)
+        n = 1 if self.reasoning or greedy else self.n
         found: Estimator
         if name == "enumerate":
             assert self.answers is not None
@@ -239,8 +246,8 @@ class Job:
             found = Sampled(parse=parse, n=n, sampling=sampling, asking=asking)
         if not self.reasoning:
             return found
-        chain = self._sampling(greedy=name == "greedy", chain=True)
-        n = 1 if name == "greedy" else self.n
+        chain = self._sampling(_LONG_ANSWER, greedy=greedy, chain=True)
+        n = 1 if greedy else self.n
         return Reasoned(then=found, bridge=self._bridge, n=n, sampling=chain, asking=asking)
 
     def _spaced(self, answers: Candidates) -> Candidates:
@@ -257,15 +264,13 @@ class Job:
         """The coverage of intervals."""
         return _COVERAGE if self.coverage is None else self.coverage
 
-    def _sampling(self, *, greedy: bool, chain: bool) -> Sampling:
+    def _sampling(self, longest: int, *, greedy: bool, chain: bool) -> Sampling:
         after_chain = self.reasoning and not chain
-        short = self.answers is not None and not chain
-        longest = None if after_chain else self.max_tokens
-        line = ("\n",) if short and (self.raw or after_chain) else ()
+        one_line = self.answers is not None and not chain and (self.raw or after_chain)
         return Sampling(
             temperature=0.0 if greedy else self.temperature,
-            max_tokens=longest or (_SHORT_ANSWER if short else _LONG_ANSWER),
-            stop=(*line, *(() if after_chain else self.stop)),
+            max_tokens=longest if after_chain or self.max_tokens is None else self.max_tokens,
+            stop=(*(("\n",) if one_line else ()), *(() if after_chain else self.stop)),
         )
 
 
