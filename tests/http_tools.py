@@ -64,10 +64,11 @@ def serving(
     num_draft_tokens: int | None = 4,
     after_step=None,
     grace_s=0.2,
+    kv_cache_gb=0.1,
 ) -> Iterator[Server]:
     settings = settings or Settings()
     more = {"drafter": drafter, "num_draft_tokens": num_draft_tokens, "max_seqs": settings.limits.max_seqs}
-    llm = LLM(model, kv_cache_gb=0.1, **more)
+    llm = LLM(model, kv_cache_gb=kv_cache_gb, **more)
     if after_step is not None:
         told = llm.engine.on_step
         llm.engine.on_step = lambda record: (told(record), after_step(llm.engine))
