@@ -5,7 +5,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: help demo test test-model test-browser test-convert lint bench bench-short peers docs clean
+.PHONY: help demo test test-model test-browser test-convert test-clients test-soak lint bench bench-short peers docs notebook clean
 
 help:
 	@echo "make demo        answer a prompt twice, plain and speculative, and compare"
@@ -13,11 +13,14 @@ help:
 	@echo "make test-model  the tests on the default model (pulled on first use)"
 	@echo "make test-browser  the tests that look at pages with Chromium"
 	@echo "make test-convert  the tests of conversion, in an environment with NNCF and optimum-intel"
+	@echo "make test-clients  our server with the clients of others"
+	@echo "make test-soak   our server under everything for a minute (WAGER_SOAK_S: seconds)"
 	@echo "make lint        ruff, mypy --strict"
 	@echo "make bench       measure against plain decoding and peers"
 	@echo "make bench-short the same on a few prompts, in two minutes"
 	@echo "make peers       an environment for transformers on torch, which make bench finds"
 	@echo "make docs        check the documents"
+	@echo "make notebook    run docs/notebooks with the default model (QUICK=1: smaller, for CI; nothing is written)"
 
 .venv: $(STAMP)
 
@@ -32,7 +35,7 @@ demo: $(STAMP)
 	@$(BIN)/wager demo
 
 test: $(STAMP)
-	@$(BIN)/python -m pytest -m "not model and not browser and not convert" -n auto --maxprocesses 8
+	@$(BIN)/python -m pytest -m "not model and not browser and not convert and not clients and not soak" -n auto --maxprocesses 8
 
 test-browser: $(STAMP)
 	@command -v chromium >/dev/null || { echo "error: no chromium on PATH: apt-get install -y --no-install-recommends chromium" >&2; exit 2; }
@@ -56,6 +59,18 @@ test-convert: .venv-convert/.installed
 		'transformers>=4.51,<5' 'requests>=2.33,<3' pytest pytest-timeout pytest-xdist --editable '.[convert]'
 	@.venv-convert/bin/python -m pip --quiet --disable-pip-version-check install --no-deps 'optimum-intel>=2.2,<3' 'optimum>=2.3,<3'
 	@touch $@
+
+test-clients: $(STAMP) .venv-clients/.installed
+	@$(BIN)/python -m pytest -m clients
+
+.venv-clients/.installed: tests/clients/requirements.txt
+	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer on PATH: install one, or make PYTHON=/path/to/python" >&2; exit 2; }
+	@$(PYTHON) -m venv --clear .venv-clients
+	@.venv-clients/bin/python -m pip --quiet --disable-pip-version-check install -r tests/clients/requirements.txt
+	@touch $@
+
+test-soak: $(STAMP)
+	@$(BIN)/python -m pytest -m soak -s
 
 lint: $(STAMP)
 	@$(BIN)/ruff check .
@@ -84,5 +99,10 @@ peers: .venv-peers/.installed
 docs: $(STAMP)
 	@$(BIN)/python -m pytest tests/unit/test_docs.py
 
+notebook: $(STAMP)
+	@$(PIP) install --editable '.[dev,notebook]'
+	@$(BIN)/wager pull smollm2-135m >/dev/null
+	@$(BIN)/python -m wager.bench.notebook docs/notebooks/speculative_sampling.py $(if $(QUICK),--quick)
+
 clean:
-	rm -rf .venv .venv-peers .venv-convert build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis bench-out rules-out drafting-out
+	rm -rf .venv .venv-peers .venv-convert .venv-clients build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis bench-out rules-out drafting-out scale-out serve-out
