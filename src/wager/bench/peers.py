@@ -42,9 +42,7 @@ class Worker:
 
     def run(self, request: Request) -> Answer:
         sampling = request.sampling
-        row = self.ask(
-            {"tokens": request.tokens, "max_tokens": sampling.max_tokens, "ignore_eos": sampling.ignore_eos}
-        )
+        row = self.ask({"tokens": request.tokens, "max_tokens": sampling.max_tokens, "ignore_eos": sampling.ignore_eos})
         return Answer(row["tokens"], row["times_s"], row["finish"])
 
     def ask(self, question: JSON) -> JSON:
