@@ -59,10 +59,11 @@ def logit_error(ours: F32, source: F32) -> float:
     return float(np.linalg.norm(ours - source) / np.linalg.norm(source))
 
 
-def assert_speculation_keeps_text(name: str, prompt: str, *, n_tokens: int = 32) -> None:
-    """Greedy and sampled, with and without look-up drafts; and the self-check promises it."""
+def assert_speculation_keeps_text(name: str, prompt: str, *, n_tokens: int = 32, n_merged: int = 0) -> None:
+    """Greedy and sampled, with and without look-up drafts; the self-check promises it, and products were merged."""
     llm = LLM(name, drafter="lookup", threads=1)
     assert llm.info["exactness"] == "bit-identical"
+    assert llm.info["passes"]["merge_products"] == n_merged
     tokens = llm.text.encode(prompt)
     for sampling in (Sampling(), Sampling(temperature=0.8, top_p=0.95, seed=5)):
         wanted = Sampling(

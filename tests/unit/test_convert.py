@@ -185,3 +185,39 @@ def test_calibration_reads_pieces_of_the_whole_text(full: Path) -> None:
     assert 99_000 < firsts[-1] + 256 <= 100_000
     assert set(pieces[0]) == {port.get_any_name() for port in model.inputs}
     assert inputs_for(model, list(range(10))) == []
+
+
+class FolderHub:
+    """A hub of one repository, which is a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def files(self, repo: str) -> list[str]:
+        return [p.name for p in self.folder.iterdir()]
+
+    def download(self, repo: str, patterns: list[str], progress: object) -> Path:
+        return self.folder
+
+
+def silent(what: str, done: int, total: int) -> None:
+    pass
+
+
+def test_a_repository_of_the_hub_is_a_source(gguf: Path, full: Path, tmp_path: Path) -> None:
+    """A GGUF file, an OpenVINO model, or else a model of transformers, which needs optimum-intel here."""
+
+    def source(folder: Path) -> dict:
+        final = models_home() / "mine"
+        with convert_source.full_precision("own/er", final, site=FolderHub(folder), progress=silent) as found:
+            assert (found.folder / "openvino_model.xml").is_file()
+            return found.source
+
+    (tmp_path / "one").mkdir()
+    shutil.copy(gguf, tmp_path / "one")
+    assert source(tmp_path / "one")["name"] == gguf.name
+    assert source(full)["kind"] == "openvino"
+    (tmp_path / "two").mkdir()
+    (tmp_path / "two" / "README.md").touch()
+    with pytest.raises(ModelError, match="neither openvino_model.xml nor config.json"):
+        source(tmp_path / "two")
