@@ -42,12 +42,15 @@ class Vocabulary:
         Work and memory are bounded by llguidance's limits, the same on every machine: no clock decides.
         """
         with self._lock:
-            if grammar not in self._compiled:
-                self._compiled[grammar] = self._compile(grammar, name)
-                if len(self._compiled) > _MAX_COMPILED:
-                    self._compiled.popitem(last=False)
+            matcher = self._compiled.get(grammar)
+        if matcher is None:  # outside the lock: who has a compiled grammar does not wait for one that is not
+            matcher = self._compile(grammar, name)
+        with self._lock:
+            self._compiled[grammar] = matcher
             self._compiled.move_to_end(grammar)
-            return self._compiled[grammar].deep_copy()
+            if len(self._compiled) > _MAX_COMPILED:
+                self._compiled.popitem(last=False)
+            return matcher.deep_copy()
 
     def guide(self, grammar: str, name: str) -> GrammarGuide:
         """A guide for one sequence. Raises OptionError as ``compiled`` does."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Literal
 
 from wager.errors import OptionError
@@ -25,14 +27,16 @@ _DATA = frozenset(("enum", "const", "default", "examples", "example"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaLimits:
-    """Bounds of a schema: bytes of its compact JSON, levels, schemas in it, and the largest count it may ask for
-    (``maxLength``, ``minItems``, …).
+    """Bounds of a schema: bytes of its compact JSON, levels, schemas in it, the largest count it may ask for
+    (``maxLength``, ``minItems``, …), and the sum of what stands after ``multipleOf``, without the point: an automaton
+    has as many states.
     """
 
     n_bytes: int = 64 * 1024
     depth: int = 32
     n_schemas: int = 1000
     count: int = 100_000
+    n_states: int = 10_000
 
 
 LIMITS = SchemaLimits()
@@ -46,6 +50,7 @@ def check_schema(schema: Any, limits: SchemaLimits = LIMITS) -> None:
     """
     if not isinstance(schema, Mapping):
         raise OptionError(f"the JSON schema is {type(schema).__name__}, not an object: give one like {{'type': …}}")
+    n_states = 0
     for n_before, (path, part) in enumerate(_schemas(schema, limits.depth)):
         if n_before >= limits.n_schemas:
             raise OptionError(f"the JSON schema holds more than {limits.n_schemas} schemas: make it smaller")
@@ -56,6 +61,9 @@ def check_schema(schema: Any, limits: SchemaLimits = LIMITS) -> None:
             value = part.get(keyword, 0)
             if not isinstance(value, int | float) or value > limits.count:
                 raise OptionError(f"{keyword!r} at {path} is {value!r}: give a number of at most {limits.count}")
+        n_states += _digits_of(part["multipleOf"], path) if "multipleOf" in part else 0
+        if n_states > limits.n_states:
+            raise OptionError(f"'multipleOf' at {path} takes too much work: give numbers of fewer digits")
     try:
         n_bytes = len(json.dumps(schema).encode())
     except (TypeError, ValueError, RecursionError) as error:
@@ -77,6 +85,14 @@ def _schemas(schema: Mapping[str, Any], depth: int) -> Iterator[tuple[str, Mappi
             waiting += [(f"{path}/{key}", below, level + 1, _role_below(role, key)) for key, below in value.items()]
         elif isinstance(value, list | tuple):
             waiting += [(f"{path}/{i}", below, level + 1, role) for i, below in enumerate(value)]
+
+
+def _digits_of(multiple: Any, path: str) -> int:
+    """0.25 is 25."""
+    if isinstance(multiple, bool) or not isinstance(multiple, int | float) or not 0 < multiple < math.inf:
+        raise OptionError(f"'multipleOf' at {path} is {multiple!r}: give a positive number")
+    exact = Decimal(str(multiple))
+    return int(exact.scaleb(max(0, -int(exact.normalize().as_tuple().exponent))))
 
 
 def _role_below(role: _Role, key: str) -> _Role:

@@ -229,6 +229,10 @@ def nested(depth):
         ({"enum": ["x" * 70_000]}, "bytes"),
         ({"type": "string", "maxLength": 10**9}, "at most 100000"),
         ({"type": "array", "minItems": "3"}, "'minItems'"),
+        ({"prefixItems": [{"type": "integer", "multipleOf": 997}] * 11}, "fewer digits"),
+        ({"type": "number", "multipleOf": 0.12345}, "fewer digits"),
+        ({"type": "integer", "multipleOf": 10**6}, "fewer digits"),
+        ({"type": "number", "multipleOf": 0}, "positive"),
         ([1], "not an object"),
         ("true", "not an object"),
         ("{", "no JSON"),
@@ -287,10 +291,11 @@ def test_without_llguidance_one_sentence_says_what_to_install(text, monkeypatch)
             constraint.guide(Vocabulary(text, text.vocab_size))
 
 
-def test_a_grammar_is_compiled_once_for_all_threads_and_samples(text, monkeypatch):
+def test_a_compiled_grammar_is_there_for_all_threads_and_samples(text, monkeypatch):
     vocabulary, made = Vocabulary(text, text.vocab_size), []
     compile_ = Vocabulary._compile
     monkeypatch.setattr(Vocabulary, "_compile", lambda self, *about: (made.append(1), compile_(self, *about))[1])
+    JsonSchema(PET).guide(vocabulary)
     threads = [threading.Thread(target=JsonSchema(PET).guide, args=(vocabulary,)) for _ in range(4)]
     for thread in threads:
         thread.start()
