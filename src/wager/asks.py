@@ -131,6 +131,7 @@ class Asks:
         *,
         candidates: str | ListLike[Any] | Mapping[str, Any] | None = None,
         n: int | None = None,
+        price: float | None = None,
         estimator: Estimator | None = None,
         options: Options | None = None,
         rows: ListLike[int | str] | None = None,
@@ -141,15 +142,16 @@ class Asks:
         """The answer to ``prompt`` that is best for ``metric`` under the model's own law; of a list of prompts, a list.
 
         ``candidates`` are scored exactly: values, texts to their values, or as in "0..5:0.25". Without them ``n``
-        answers (16) are drawn, and read as the metric wants them. ``estimator``: another one, in place of both.
-        ``options``: what the metric's rule is told. ``rows``: ids that set the draws of prompts apart (default: their
-        places); a row gets the same draws whatever stands around it. Raises OptionError for what does not go together.
+        answers (16) are drawn, and read as the metric wants them; fewer where a draw is not expected to lower the loss
+        by ``price``. ``estimator``: another one, in place of these. ``options``: what the metric's rule is told.
+        ``rows``: ids that set the draws of prompts apart (default: their places); a row gets the same draws whatever
+        stands around it. Raises OptionError for what does not go together.
         """
         from wager.decide.decide import decided, estimator_for
 
-        asked = estimator or estimator_for(metric, candidates=candidates, n=n, chat=chat, system=system)
-        if estimator is not None and not (candidates is None and n is None):
-            raise OptionError("`estimator` was given with `candidates` or `n`: put them into the estimator")
+        asked = estimator or estimator_for(metric, candidates=candidates, n=n, price=price, chat=chat, system=system)
+        if estimator is not None and not (candidates is None and n is None and price is None):
+            raise OptionError("`estimator` was given with `candidates`, `n` or `price`: put them into the estimator")
         one = isinstance(prompt, str) or len(prompt) == 0 or isinstance(prompt[0], int | np.integer)
         prompts: list[Any] = [prompt] if one else list(prompt)
         found = decided(self, prompts, metric, asked, rows=rows, seed=seed, options=options)

@@ -15,9 +15,11 @@ from wager.decide.metrics import metric_named
 from wager.decide.options import Options
 from wager.decide.reading import Reading, kind_of
 from wager.decide.rules import decide, rule_for
+from wager.decide.stopping import Worth
 from wager.errors import OptionError
 
 DEFAULT_N = 16
+_BATCH = 4  # draws between two looks at what more are worth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -86,19 +88,23 @@ def estimator_for(
     *,
     candidates: str | ListLike[Any] | Mapping[str, Any] | None = None,
     n: int | None = None,
+    price: float | None = None,
     chat: bool = True,
     system: str | None = None,
 ) -> Estimator:
-    """``Enumerated`` where there are candidates (a spec, values, or texts to values), else ``n`` draws.
+    """``Enumerated`` where there are candidates (a spec, values, or texts to values), else ``n`` draws, or fewer where
+    they are not worth their ``price`` (``stopping.Worth``).
 
     Raises OptionError for both, and for candidates that the metric cannot compare.
     """
     asking = Asking(chat=chat, system=system)
     if candidates is None:
         kind = kind_of((metric_named(metric),), None)
-        return Sampled(parse=Reading(kind, None).answer, n=DEFAULT_N if n is None else n, asking=asking)
-    if n is not None:
-        raise OptionError(f"`n` is {n} but `candidates` are scored, not drawn: give one of them")
+        enough, batch = (None, None) if price is None else (Worth(metric=metric, price=price), _BATCH)
+        n = DEFAULT_N if n is None else n
+        return Sampled(parse=Reading(kind, None).answer, n=n, batch=batch, enough=enough, asking=asking)
+    if n is not None or price is not None:
+        raise OptionError("`candidates` are scored, not drawn: leave out `n` and `price`")
     listed = _listed(candidates)
     kind_of((metric_named(metric),), listed)
     return Enumerated(candidates=listed.pairs, asking=asking)
