@@ -190,7 +190,9 @@ def test_more_rows_and_other_metrics_need_no_second_answer(tmp_path: Path, monke
     main = FakeEstimator(VALUES)
     decided(job_in(tmp_path, rows=5), monkeypatch, main)
     assert (len(main.asked), len(rows_of(tmp_path / "out.csv"))) == (5, 5)
-    decided(job_in(tmp_path), monkeypatch, main)
+    told: list[tuple[str, int, int]] = []
+    run(job_in(tmp_path), lambda: None, say=print, progress=lambda *step: told.append(step))  # type: ignore[arg-type, return-value]
+    assert told == [("deciding", 0, 15), ("deciding", 8, 15), ("deciding", 15, 15)]
     assert len(main.asked) == len(set(main.asked)) == 20
     monkeypatch.setattr(Job, "asker", lambda self, llm: pytest.fail("the model was asked again"))
     job = job_in(tmp_path, metric="pinball:0.9,crps", rows=4)

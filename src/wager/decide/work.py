@@ -138,17 +138,16 @@ def work(
     done = dict.fromkeys(("calibration", "data"), 0)
     for row in journal:
         done[row["part"]] += 1
-    n_all = sum(found.n for found in surveys)
-    n_done = sum(min(done[source.part], found.n) for source, found in zip(sources, surveys, strict=True))
-    if n_done == n_all:
+    n_left = sum(max(0, found.n - done[source.part]) for source, found in zip(sources, surveys, strict=True))
+    if n_left == 0:
         return
-    asks = asker()
-    progress("deciding", n_done, n_all)
+    asks, n_done = asker(), 0
+    progress("deciding", n_done, n_left)  # of what is left, so that the time to go is not that of earlier runs
     for source in sources:
         for rows in _batches(islice(source.rows(), done[source.part], None)):
             journal.add(*(row.to_json() for row in _answers(asks, rows, source, skip_errors=skip_errors)))
             n_done += len(rows)
-            progress("deciding", n_done, n_all)
+            progress("deciding", n_done, n_left)
 
 
 def _batches(rows: Iterator[Answered | tuple[Answered, str]]) -> Iterator[list[Answered | tuple[Answered, str]]]:
