@@ -2,9 +2,9 @@
 
 A sequence's table lists the blocks that hold its rows [0, n). Full blocks of committed tokens are registered under
 (parent block, tokens in the block, how many of them were read together), so a later sequence with the same beginning
-shares them where its own rows would have the same bits; registered blocks hold what any sharer would write. Blocks
-nobody uses stay registered until the space is needed (least recently used goes first). The rows of the last, partial
-block (the tail) are remembered in the same way: a later sequence starts from a copy of those that it agrees with.
+shares them where its own rows would have the same bits; registered blocks hold what any sharer would write. Where it
+agrees with the first rows of one more block, full or not, it starts from a copy of that (a tail). Blocks nobody uses
+are remembered until the space is needed (least recently used goes first).
 """
 
 from __future__ import annotations
@@ -195,21 +195,22 @@ class BlockPool:
         # The row n_cached - 1 may be fed once more (pack.extra_rows), so its block is not final yet.
         for i in range(n_registered, max(0, n_cached - 1) // bs):
             key = self._key(self._n_read[seq_id], uid, tokens, i)
-            self._forget_tail(table[i])
             twin = self._block_of.get(key)
             if twin is None:
+                self._remember(seq_id, tokens, i, uid, n_cached)
                 uid, self._next_uid = self._next_uid, self._next_uid + 1
                 self._block_of[key] = table[i]
                 self._key_of[table[i]] = (key, uid)
             else:  # same content already registered: share it
                 uid = self._key_of[twin][1]
                 if twin != table[i]:
+                    self._forget_tail(table[i])
                     self._acquire(twin)
                     self._release(table[i])
                     table[i] = twin
             n_registered = i + 1
             self._parent[seq_id] = (uid, n_registered)
-        self._remember_tail(seq_id, tokens, n_cached)
+        self._remember(seq_id, tokens, n_registered, uid, n_cached)
 
     def close(self, seq_id: int) -> None:
         for block in self._tables.pop(seq_id):
@@ -244,19 +245,19 @@ class BlockPool:
         for block, n in n_writers.items():
             assert n <= 1 or block in self._key_of, f"unregistered block {block} has {n} writers"
 
-    def _remember_tail(self, seq_id: int, tokens: ListLike[int], n_cached: int) -> None:
-        uid, n_registered = self._parent[seq_id]
-        first = n_registered * self.block_size
-        if n_cached <= first:
+    def _remember(self, seq_id: int, tokens: ListLike[int], i: int, uid: int, n_cached: int) -> None:
+        """Of block ``i`` of a table, which follows what ``uid`` names, the rows below ``n_cached``, for copies."""
+        first = i * self.block_size
+        held = tuple(tokens[first : min(n_cached, first + self.block_size)])
+        if not held:
             return
-        block, tails = self._tables[seq_id][n_registered], self._tails.setdefault(uid, {})
-        if block not in tails and len(tails) >= _MOST_TAILS:
-            self._forget_tail(next(iter(tails)))
+        block = self._tables[seq_id][i]
         self._forget_tail(block)
-        self._tails.setdefault(uid, {})[block] = (
-            tuple(tokens[first:n_cached]),
-            self._together(self._n_read[seq_id], first),
-        )
+        tails = self._tails.setdefault(uid, {})
+        if len(tails) >= _MOST_TAILS:
+            oldest = next(iter(tails))
+            del tails[oldest], self._tail_of[oldest]
+        tails[block] = (held, self._together(self._n_read[seq_id], first))
         self._tail_of[block] = uid
 
     def _forget_tail(self, block: int) -> None:
