@@ -83,7 +83,7 @@ def test_the_rows_of_a_partial_block_are_found_by_a_copy():
     assert tail(pool, 3, [1, 2, 3, 4, 9]) == (
         4,
         (pool.table(0)[0], pool.table(3)[0]),
-    )  # a full block's row is fed again
+    )
     assert tail(pool, 5, [1]) is None
     assert tail(pool, 4, [1, 2, 3, 4, 5, 6, 7], limit=5) == (5, (pool.table(0)[1], pool.table(4)[1]))
     pool.close(0)
