@@ -1,33 +1,28 @@
 """A server under load: tokens a second and latencies by number of clients, speculation off, fixed and automatic.
 
 Every client asks for the next prompt once its last answer is complete. Modes take turns within a round, so that a
-drifting machine favours none. openvino-genai's continuous batching is asked in its own process, without HTTP.
+drifting machine favours none, and nothing that one load taught our server helps with the next. openvino-genai's continuous batching is asked in its own process, without HTTP.
 """
 
 from __future__ import annotations
 
 import http.client
 import json
-import re
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from collections.abc import Sequence as ListLike
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
 import numpy as np
 
+from wager.bench.peers import Worker
 from wager.bench.report import table
 from wager.bench.stats import bootstrap_median
-from wager.errors import WagerError
 from wager.intervals import Interval
 from wager.types import JSON
 
-MODES: dict[str, JSON] = {"off": {"speculate": False}, "on": {"num_draft_tokens": 4}, "auto": {}}
 GENAI = "genai"
 Answered = Callable[[ListLike[JSON], int], JSON]  # (requests, clients) -> seconds, and of each its counts and times
 
@@ -46,43 +41,28 @@ class Cell:
     n_errors: int
 
 
-@contextmanager
-def served(arguments: ListLike[str]) -> Iterator[int]:
-    """`wager serve` as a process; its port. Raises WagerError with its own words where it does not start."""
-    code = "from wager.cli import main; main()"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, "serve", "--port", "0", *arguments], stderr=subprocess.PIPE, text=True
-    )
-    assert process.stderr is not None
-    try:
-        said = ""
-        for said in process.stderr:
-            found = re.search(r"at http://\S+:(\d+)/v1", said)
-            if found:
-                break
-        else:
-            raise WagerError(f"the server did not start: {said.strip()}")
-        with ThreadPoolExecutor(1) as pool:  # its log must not fill the pipe
-            pool.submit(process.stderr.read)
-            yield int(found[1])
-            process.terminate()
-    finally:
-        process.terminate()
-        process.wait(30)
-        process.stderr.close()
-
-
-def over_http(port: int, mode: str) -> Answered:
-    """Requests to our server: chats of one message, whose answers come whole."""
+def over_http(server: Worker, mode: str) -> Answered:
+    """Requests to our server, started anew: chats of one message, whose answers come whole."""
 
     def answered(prompts: ListLike[JSON], n_clients: int) -> JSON:
+        port = int(server.ask({"mode": mode})["port"])
         waiting: SimpleQueue[JSON] = SimpleQueue()
         for prompt in prompts:
-            waiting.put({**prompt, **MODES[mode]})
+            waiting.put(prompt)
         with ThreadPoolExecutor(n_clients) as pool:
             start = time.perf_counter()
             done = [row for rows in pool.map(lambda _: _client(port, waiting), range(n_clients)) for row in rows]
             return {"seconds": time.perf_counter() - start, "requests": done}
+
+    return answered
+
+
+def in_process(peer: Worker, ids: dict[str, list[int]]) -> Answered:
+    """The same prompts to a peer that keeps so many requests in flight by itself."""
+
+    def answered(prompts: ListLike[JSON], n_clients: int) -> JSON:
+        tokens = [ids[prompt["messages"][0]["content"]] for prompt in prompts]
+        return peer.ask({"prompts": tokens, "n_clients": n_clients, "max_tokens": prompts[0]["max_tokens"]})
 
     return answered
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from wager.cli import bench_drafting, bench_quality, bench_report, bench_scale
+from wager.cli import bench_drafting, bench_quality, bench_report, bench_scale, bench_serve
 from wager.cli import options as o
 from wager.cli.measure import measure
 
@@ -20,6 +20,7 @@ app.command()(bench_report.report)
 app.command()(bench_drafting.drafting)
 app.command()(bench_quality.quality)
 app.command()(bench_scale.scale)
+app.command()(bench_serve.serve)
 
 
 @app.callback(invoke_without_command=True)

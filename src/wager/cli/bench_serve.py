@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence as ListLike
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from wager.cli import options as o
 from wager.cli.console import Bars, say
 from wager.errors import OptionError
-
-if TYPE_CHECKING:
-    from wager.bench.serving import Answered
-    from wager.types import JSON
 
 
 def serve(
@@ -40,16 +35,16 @@ def serve(
     Exit code 1 if speculation changed a text or a request failed.
     """
     from wager.bench import serving as s
+    from wager.bench.our_serving import MODES
     from wager.bench.peers import Worker
     from wager.bench.setup import circumstances
     from wager.bench.suite import choose, load_suite, sha256, suite_path
     from wager.journal import Journal
-    from wager.llm import LLM
 
     names = [name.strip() for name in modes.split(",") if name.strip()]
-    unknown = [name for name in names if name not in (*s.MODES, s.GENAI)]
+    unknown = [name for name in names if name not in (*MODES, s.GENAI)]
     if unknown or not names:
-        raise OptionError(f"--modes is `{modes}`: give some of {', '.join((*s.MODES, s.GENAI))}")
+        raise OptionError(f"--modes is `{modes}`: give some of {', '.join((*MODES, s.GENAI))}")
     counts = _counts(clients)
     if rounds < 1:
         raise OptionError(f"--rounds is `{rounds}`: give at least 1")
@@ -72,25 +67,15 @@ def serve(
         journal = Journal(out / "load.jsonl", first, holds="a measurement", remedy="give another --out")
         stack.callback(journal.close)
         known = [row for row in journal if row["kind"] == "load"]
-        arguments = ["-m", model, "--profile", profile, "--max-seqs", str(max(counts))]
-        arguments += [] if threads is None else ["--threads", str(threads)]
-        answering: dict[str, Answered] = {}
-        if any(name in s.MODES for name in names):
-            port = stack.enter_context(s.served(arguments))
-            answering = {name: s.over_http(port, name) for name in names if name in s.MODES}
+        about = {"model": model, "profile": profile, "threads": threads, "max_seqs": max(counts)}
+        ours = Worker("our_serving", {**about, "prompts": [p.text for p in prompts]})
+        stack.callback(ours.close)
+        answering = {name: s.over_http(ours, name) for name in names if name in MODES}
         if s.GENAI in names:
-            llm = LLM(model, drafter="none", profile=profile, threads=threads, progress=bars)
-            ids = {p.text: llm.encode(p.text) for p in prompts}
-            options = {"ir_dir": str(llm.ir_dir), "properties": llm.info["properties"], "kv_cache_gb": 2}
-            worker = Worker("genai_serving", {**options, "eos_ids": sorted(llm.text.eos_ids)})
-            llm.close()
-            stack.callback(worker.close)
-
-            def genai(chats: ListLike[JSON], n_clients: int) -> JSON:
-                tokens = [ids[chat["messages"][0]["content"]] for chat in chats]
-                return worker.ask({"prompts": tokens, "n_clients": n_clients, "max_tokens": max_tokens})
-
-            answering[s.GENAI] = genai
+            given = ("ir_dir", "properties", "eos_ids")
+            peer = Worker("genai_serving", {**{k: ours.settings[k] for k in given}, "kv_cache_gb": 2})
+            stack.callback(peer.close)
+            answering[s.GENAI] = s.in_process(peer, ours.settings["ids"])
         n_known = 1 + max((row["round"] for row in known), default=-1)
         s.measure(answering, chats, counts, rounds=rounds, first=n_known, add=journal.add, progress=bars)
         rows = [row for row in journal if row["kind"] == "load"]

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from wager.constraint import Constraint
 from wager.decide.law import Law
+from wager.engine import Engine
 from wager.grammar import JsonObject, JsonSchema
 from wager.llm import LLM
 from wager.score import Continuations, Scores, Terminator
@@ -40,14 +41,17 @@ class Running:
 
 
 class Service:
-    """A loaded model that answers requests. Once ``loop`` is started its thread owns ``llm``'s engine."""
+    """A loaded model that answers requests. Once ``loop`` is started its thread owns ``llm``'s engine, or another
+    ``engine`` over the same model.
+    """
 
-    def __init__(self, llm: LLM, settings: Settings) -> None:
-        engine, self._continuations = llm.engine, Continuations(llm.text)
+    def __init__(self, llm: LLM, settings: Settings, *, engine: Engine | None = None) -> None:
+        engine, self._continuations = engine or llm.engine, Continuations(llm.text)
         self.llm, self.settings = llm, settings
         self.name, self._created = str(llm.info["model"]), int(time.time())
         self.drafter = engine.drafter.name if engine.drafter is not None else "none"
         self.rule = engine.rule.name
+        self._vocabulary = engine.vocabulary
         self._room = engine.cache.n_blocks * engine.cache.block_size
         self.metrics = Metrics(model=self.name, drafter=self.drafter, profile=str(llm.info["profile"]))
         self.loop = EngineLoop(
@@ -183,7 +187,7 @@ class Service:
         elif wanted is not None and wanted.json_schema is not None:
             constraint = JsonSchema(wanted.json_schema.schema_)
         if constraint is not None:
-            constraint.guide(self.llm.engine.vocabulary)
+            constraint.guide(self._vocabulary)
         return constraint
 
     async def _chat(self, messages: ListLike[Message], tools: Toolbox | None = None) -> list[int]:
