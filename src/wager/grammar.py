@@ -122,6 +122,7 @@ class JsonSchema:
     """JSON that a schema allows, keys in the schema's order, on one line as ``json.dumps`` writes it.
 
     ``whitespace``: the model may write spaces and line breaks as it likes. ``before`` and ``after`` are text around it.
+    ``instead``: a regular expression (as ``Regex`` has them) for what may come in place of all that.
     Raises OptionError for a schema that ``schema.check_schema`` refuses.
     """
 
@@ -129,6 +130,7 @@ class JsonSchema:
     whitespace: bool = False
     before: str = ""
     after: str = ""
+    instead: str = ""
 
     def __post_init__(self) -> None:
         schema = self.schema
@@ -145,9 +147,8 @@ class JsonSchema:
         style |= {} if self.whitespace else {"item_separator": ", ", "key_separator": ": "}
         ruled = json.dumps(json.loads(str(self.schema)) | {"x-guidance": style}, ensure_ascii=False)
         around = [json.dumps(said, ensure_ascii=False) if said else "" for said in (self.before, self.after)]
-        return _vocabulary(vocabulary).guide(
-            f"start: {around[0]} value {around[1]}\nvalue: %json {ruled}\n", "the JSON schema"
-        )
+        start = f"start: {around[0]} value {around[1]}" + (f" | /{self.instead}/" if self.instead else "")
+        return _vocabulary(vocabulary).guide(f"{start}\nvalue: %json {ruled}\n", "the JSON schema")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +161,13 @@ class JsonObject:
         return JsonSchema('{"type": "object"}', self.whitespace).guide(vocabulary)
 
 
-def tool_call(tools: Mapping[str, Mapping[str, Any]], *, before: str = "", after: str = "") -> JsonSchema:
+def tool_call(
+    tools: Mapping[str, Mapping[str, Any]], *, before: str = "", after: str = "", instead: str = ""
+) -> JsonSchema:
     """A call of one of ``tools``, whose names lead to the schemas of their arguments: a ``name`` and ``arguments``.
 
-    ``before`` and ``after`` are the marks that the model's template puts around a call. Raises OptionError.
+    ``before`` and ``after`` are the marks that the model's template puts around a call, ``instead`` what an answer may
+    be that is none. Raises OptionError.
     """
     if not tools:
         raise OptionError("there are no tools: give at least one")
@@ -176,7 +180,7 @@ def tool_call(tools: Mapping[str, Mapping[str, Any]], *, before: str = "", after
         }
         for i, (name, schema) in enumerate(tools.items())
     ]
-    return JsonSchema({"anyOf": calls}, before=before, after=after)
+    return JsonSchema({"anyOf": calls}, before=before, after=after, instead=instead)
 
 
 def _moved(part: Any, place: str) -> Any:

@@ -79,8 +79,8 @@ class LLM(Asks):
     ) -> None:
         self._rule = rule_named(rule)
         check_spec(drafter)
-        tree = Tree(tree_width, tree_trunk, tree_levels)
-        self._policy = planned(policy, drafter, num_draft_tokens, tree, self._rule)
+        tree: dict[str, Any] = {"tree_width": tree_width, "tree_trunk": tree_trunk, "tree_levels": tree_levels}
+        self._policy = planned(policy, drafter, num_draft_tokens, Tree(*tree.values()), self._rule)
         if require_identical:
             check_identical(self._rule, None)
         if kv_cache_gb is not None and not 0 < kv_cache_gb < math.inf:
@@ -105,10 +105,8 @@ class LLM(Asks):
             policy=policy,
             num_draft_tokens=num_draft_tokens,
             rule=self._rule,
-            tree_width=tree_width,
-            tree_trunk=tree_trunk,
-            tree_levels=tree_levels,
             max_seqs=max_seqs,
+            **tree,
         )
 
     @property

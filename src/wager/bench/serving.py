@@ -1,7 +1,8 @@
 """A server under load: tokens a second and latencies by number of clients, speculation off, fixed and automatic.
 
 Every client asks for the next prompt once its last answer is complete. Modes take turns within a round, so that a
-drifting machine favours none, and nothing that one load taught our server helps with the next. openvino-genai's continuous batching is asked in its own process, without HTTP.
+drifting machine favours none, and nothing that one load taught our server helps with the next. openvino-genai's
+continuous batching is asked in its own process, without HTTP.
 """
 
 from __future__ import annotations

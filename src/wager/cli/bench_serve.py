@@ -11,6 +11,7 @@ import typer
 from wager.cli import options as o
 from wager.cli.console import Bars, say
 from wager.errors import OptionError
+from wager.types import JSON
 
 
 def serve(
@@ -36,56 +37,63 @@ def serve(
     """
     from wager.bench import serving as s
     from wager.bench.our_serving import MODES
-    from wager.bench.peers import Worker
-    from wager.bench.setup import circumstances
     from wager.bench.suite import choose, load_suite, sha256, suite_path
-    from wager.journal import Journal
 
     names = [name.strip() for name in modes.split(",") if name.strip()]
-    unknown = [name for name in names if name not in (*MODES, s.GENAI)]
-    if unknown or not names:
+    if not names or not set(names) <= {*MODES, s.GENAI}:
         raise OptionError(f"--modes is `{modes}`: give some of {', '.join((*MODES, s.GENAI))}")
-    counts = _counts(clients)
     if rounds < 1:
         raise OptionError(f"--rounds is `{rounds}`: give at least 1")
-    path = suite_path(suite)
+    path, counts = suite_path(suite), _counts(clients)
     prompts = choose(load_suite(path), per_task=per_task, tasks=[t.strip() for t in tasks.split(",") if t.strip()])
-    chats = [
-        {"messages": [{"role": "user", "content": p.text}], "max_tokens": max_tokens, "temperature": 0} for p in prompts
-    ]
     settings = {
         "model": model,
+        "profile": profile,
+        "threads": threads,
         "modes": names,
         "clients": counts,
         "suite_sha256": sha256(path),
         "prompts": len(prompts),
+        "max_tokens": max_tokens,
     }
-    settings |= {"max_tokens": max_tokens, "profile": profile, "threads": threads}
-    with ExitStack() as stack, Bars() as bars:
-        out.mkdir(parents=True, exist_ok=True)
-        first = {**circumstances(), "settings": settings}
-        journal = Journal(out / "load.jsonl", first, holds="a measurement", remedy="give another --out")
-        stack.callback(journal.close)
-        known = [row for row in journal if row["kind"] == "load"]
-        about = {"model": model, "profile": profile, "threads": threads, "max_seqs": max(counts)}
-        ours = Worker("our_serving", {**about, "prompts": [p.text for p in prompts]})
-        stack.callback(ours.close)
-        answering = {name: s.over_http(ours, name) for name in names if name in MODES}
-        if s.GENAI in names:
-            given = ("ir_dir", "properties", "eos_ids")
-            peer = Worker("genai_serving", {**{k: ours.settings[k] for k in given}, "kv_cache_gb": 2})
-            stack.callback(peer.close)
-            answering[s.GENAI] = s.in_process(peer, ours.settings["ids"])
-        n_known = 1 + max((row["round"] for row in known), default=-1)
-        s.measure(answering, chats, counts, rounds=rounds, first=n_known, add=journal.add, progress=bars)
-        rows = [row for row in journal if row["kind"] == "load"]
+    rows = _measured(settings, [p.text for p in prompts], rounds, out)
     text = s.markdown(s.cells(rows))
     (out / "load.md").write_text(text + "\n", encoding="utf-8")
     print(text)
     n_errors, n_other = sum("error" in r for row in rows for r in row["requests"]), s.differences(rows)
     if n_errors or n_other:
-        say(f"{n_errors} requests failed, {n_other} rounds gave other texts")
+        say(f"{n_errors} requests failed, {n_other} loads gave other texts")
         raise typer.Exit(1)
+
+
+def _measured(settings: JSON, texts: list[str], rounds: int, out: Path) -> list[JSON]:
+    """The rows of all rounds, those of earlier sessions included."""
+    from wager.bench import serving as s
+    from wager.bench.our_serving import MODES
+    from wager.bench.peers import Worker
+    from wager.bench.setup import circumstances
+    from wager.journal import Journal
+
+    counts = settings["clients"]
+    with ExitStack() as stack, Bars() as bars:
+        out.mkdir(parents=True, exist_ok=True)
+        first = {**circumstances(), "settings": settings}
+        journal = Journal(out / "load.jsonl", first, holds="a measurement", remedy="give another --out")
+        stack.callback(journal.close)
+        n_known = 1 + max((row["round"] for row in journal if row["kind"] == "load"), default=-1)
+        about = {name: settings[name] for name in ("model", "profile", "threads")}
+        ours = Worker("our_serving", {**about, "max_seqs": max(counts), "prompts": texts})
+        stack.callback(ours.close)
+        answering = {name: s.over_http(ours, name) for name in settings["modes"] if name in MODES}
+        if s.GENAI in settings["modes"]:
+            given = {name: ours.settings[name] for name in ("ir_dir", "properties", "eos_ids")}
+            peer = Worker("genai_serving", {**given, "kv_cache_gb": 2})
+            stack.callback(peer.close)
+            answering[s.GENAI] = s.in_process(peer, ours.settings["ids"])
+        more = {"max_tokens": settings["max_tokens"], "temperature": 0}
+        chats = [{"messages": [{"role": "user", "content": text}], **more} for text in texts]
+        s.measure(answering, chats, counts, rounds=rounds, first=n_known, add=journal.add, progress=bars)
+        return [row for row in journal if row["kind"] == "load"]
 
 
 def _counts(clients: str) -> list[int]:

@@ -290,7 +290,7 @@ class EngineLoop:
             return
         for event in events:
             ticket, index = self._tickets[event.seq_id]
-            ticket.put(Part(index, event))
+            ticket.put(Part(index, event) if event.error is None else event.error)
         finished = [i for i, (ticket, index) in self._tickets.items() if ticket.sequences[index].finish is not None]
         for seq_id in finished:
             ticket, _ = self._tickets.pop(seq_id)

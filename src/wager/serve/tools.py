@@ -12,13 +12,14 @@ from collections.abc import Sequence as ListLike
 from dataclasses import dataclass
 
 from wager.constraint import Constraint
-from wager.grammar import Grammar, JsonSchema
-from wager.schema import check_schema
+from wager.grammar import tool_call
 from wager.serve.bodies import Message, NamedChoice, Tool
 from wager.serve.errors import ApiError
 from wager.types import JSON
 
 _OPEN, _CLOSE = "<tool_call>\n", "\n</tool_call>"
+_TEXT = r"([^<](.|\n)*)?"  # what may come instead of a call
+_NONE: JSON = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,28 +30,10 @@ class Toolbox:
     required: bool
 
     @property
-    def schema(self) -> JSON:
-        """Of a call: the name of a tool, and arguments as it wants them."""
-        calls = [
-            {
-                "type": "object",
-                "properties": {"name": {"const": tool.function.name}, "arguments": _parameters(tool)},
-                "required": ["name", "arguments"],
-                "additionalProperties": False,
-            }
-            for tool in self.tools
-        ]
-        return calls[0] if len(calls) == 1 else {"anyOf": calls}
-
-    @property
     def constraint(self) -> Constraint:
         """Raises OptionError for parameters whose schema is not followed here."""
-        if self.required:
-            return JsonSchema(self.schema, before=_OPEN, after=_CLOSE)
-        check_schema(self.schema)
-        free = "free: /([^<](.|\\n)*)?/"
-        call = f"call: {json.dumps(_OPEN)} value {json.dumps(_CLOSE)}\nvalue: %json {json.dumps(self.schema)}"
-        return Grammar(f"start: free | call\n{free}\n{call}\n")
+        parameters = {tool.function.name: tool.function.parameters or _NONE for tool in self.tools}
+        return tool_call(parameters, before=_OPEN, after=_CLOSE, instead="" if self.required else _TEXT)
 
     @property
     def told(self) -> str:
@@ -106,7 +89,3 @@ def called(text: str) -> list[JSON] | None:
     arguments = json.dumps(said["arguments"], ensure_ascii=False)
     function = {"name": said["name"], "arguments": arguments}
     return [{"id": f"call_{uuid.uuid4().hex[:24]}", "type": "function", "function": function}]
-
-
-def _parameters(tool: Tool) -> JSON:
-    return tool.function.parameters or {"type": "object", "properties": {}, "additionalProperties": False}
