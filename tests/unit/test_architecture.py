@@ -49,7 +49,7 @@ LAYERS = [
     },
     {"engine", "drafters", "policies", "models", "calibrate", "proof", "replay", "testing", "testing_rules"},
     {"llm", "completion", "score", "asks", "decide", "drafting", "measured", "explained", "tune_skip"},
-    {"serve", "cli", "bench", "tuning"},
+    {"serve", "cli", "bench", "lm_eval", "tuning"},
 ]
 # Plug-ins know the nouns and the mathematics only (and where files live, and text).
 PLUGINS = {"drafters", "policies", "models"}
