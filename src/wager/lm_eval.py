@@ -80,8 +80,8 @@ class Harness:
         """Continuations of one prompt are one trie."""
         found: list[tuple[float, bool]] = [(0.0, True)] * len(asked)
         places: dict[tuple[int, ...], list[int]] = {}
-        for i, (prompt, _) in enumerate(asked):
-            places.setdefault(tuple(prompt), []).append(i)
+        for i, (tokens, _) in enumerate(asked):
+            places.setdefault(tuple(tokens), []).append(i)
         prompts = list(places)
         for first in range(0, len(prompts), _TOGETHER):
             some = prompts[first : first + _TOGETHER]
