@@ -48,7 +48,7 @@ test-model: $(STAMP)
 # Other packages' warnings are not ours to turn into errors. A file of tests stays on one process: exports are shared.
 test-convert: .venv-convert/.installed
 	@.venv-convert/bin/wager pull smollm2-135m
-	@.venv-convert/bin/python -m pytest -m convert -W ignore -n 2 --dist loadfile
+	@.venv-convert/bin/python -m pytest -m convert tests/convert -W ignore -n 2 --dist loadfile
 
 # torch must not come into .venv. TORCH names another build, such as one without CUDA. optimum-intel goes without its
 # dependencies, listed here instead, since torchvision is of no use to language models and wants a torch of its own.
