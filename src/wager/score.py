@@ -211,7 +211,9 @@ class Continuations:
         chat: bool,
         system: str | None,
     ) -> Trie:
-        """The candidates of one prompt, to be read. Raises OptionError where there are none, or one has no tokens."""
+        """The candidates of one prompt, to be read. Raises OptionError where there are none, or one has no tokens,
+        PromptError where no token of the prompt stands before them.
+        """
         if isinstance(candidates, str) or not len(candidates):
             raise OptionError(f"`candidates` is {candidates!r}: give a list of at least one")
         text, add_special = rendered(self._text, prompt, chat=chat, system=system)
@@ -224,6 +226,8 @@ class Continuations:
         else:
             tokens = self._text.encode(text, add_special) if isinstance(text, str) else text
             paths = [self._path(candidate) for candidate in candidates]
+        if not tokens:
+            raise PromptError(f"the prompt {prompt!r} becomes one token with a candidate: give more text before them")
         if not ends and not all(paths):
             raise OptionError("a candidate is empty: leave it out, or give a `terminator`")
         return Trie(tokens, paths, ends, temperature)

@@ -55,6 +55,8 @@ def test_labels_may_be_words(server):
         (SCORE, {"prompt": "a", "candidates": ["a"] * 1025}, "1024"),
         (SCORE, {"prompt": "a", "candidates": ["a" * 1025]}, "1024"),
         (SCORE, {"prompt": "a", "candidates": ["a"], "temperature": 0}, "temperature"),
+        (SCORE, {"prompt": "the cat", "candidates": ["a"], "temperature": 5e-324}, "temperature"),
+        (SCORE, {"prompt": "h", "candidates": ["e"]}, "one token"),
         (SCORE, {"prompt": "word " * 600, "candidates": ["a"]}, "context"),
         (DECIDE, {"prompt": "a"}, "labels"),
         (DECIDE, {"prompt": "a", "labels": "1,2", "n": 3}, "labels"),
@@ -62,6 +64,8 @@ def test_labels_may_be_words(server):
         (DECIDE, {"prompt": "a", "labels": "1,2", "metrics": ["cost"]}, "cost"),
         (DECIDE, {"prompt": "a", "labels": "good,bad", "metrics": ["rmse"]}, "rmse"),
         (DECIDE, {"prompt": "a", "labels": "5..1"}, "5..1"),
+        (DECIDE, {"prompt": "a", "labels": "0..1:1e-300"}, "1e-300"),
+        (DECIDE, {"prompt": "a", "labels": ["a", "a"]}, "twice"),
         (DECIDE, {"prompt": "a", "n": 99}, "at most 16"),
     ],
     ids=str,
@@ -70,3 +74,16 @@ def test_what_cannot_be_decided_is_refused(server, path, body, says):
     status, _, answer = server.ask(path, body)
     assert status == 400, answer
     assert says in answer["error"]["message"]
+
+
+def test_labels_in_a_list_are_texts_as_they_are(server):
+    labels = ["yes, sure", "no", "0..5", "a=1"]
+    _, _, answer = server.ask(DECIDE, {"prompt": "is it?", "labels": labels})
+    assert {e["value"] for e in answer["law"]} == set(labels)
+
+
+def test_what_was_read_adds_up(server):
+    for path, body in ((SCORE, {"candidates": ["a", "ab"]}), (DECIDE, {"labels": "1,2"})):
+        usage = server.ask(path, {"messages": [{"role": "user", "content": "the cat"}], **body})[2]["usage"]
+        assert usage["completion_tokens"] > 0
+        assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]

@@ -45,6 +45,11 @@ def parse_labels(spec: str) -> Candidates:
     return _listed((part.strip() for part in spec.split(",")), "=", f"--labels `{spec}`")
 
 
+def named_labels(texts: Iterable[str]) -> Candidates:
+    """Labels given one by one, each as it is; numbers if all are. Raises ``OptionError`` as ``parse_labels`` does."""
+    return _listed(texts, None, "the list of labels")
+
+
 def read_candidates(path: Path) -> Candidates:
     """One candidate a line, in UTF-8: a text, or a text, a tab and the number that it stands for."""
     try:
@@ -62,9 +67,10 @@ def _grid(spec: str) -> Candidates:
     try:
         low, high, step = Decimal(low_text), Decimal(high_text), Decimal(step_text or "1")
         steps = (high - low) / step
+        whole = steps.is_finite() and not steps % 1  # too many steps are an InvalidOperation
     except (InvalidOperation, ZeroDivisionError) as error:
         raise OptionError(f"--labels `{spec}` is no grid: give LOW..HIGH:STEP, e.g. 0..5:0.25") from error
-    if not steps.is_finite() or steps < 0 or step <= 0 or steps % 1:
+    if not whole or steps < 0 or step <= 0:
         raise OptionError(f"--labels `{spec}` does not go from low to high in whole steps: give e.g. 0..5:0.25")
     if steps >= _MOST:
         raise OptionError(f"--labels `{spec}` has {int(steps) + 1} values: give at most {_MOST}")
@@ -80,11 +86,11 @@ def _forms(value: Decimal, decimals: int) -> list[str]:
     return list(dict.fromkeys(["0" if short == "-0" else short, long.removeprefix("-") if not value else long]))
 
 
-def _listed(entries: Iterable[str], mark: str, name: str) -> Candidates:
+def _listed(entries: Iterable[str], mark: str | None, name: str) -> Candidates:
     """Values as they are written: numbers if all are, or if ``mark`` gives each one; labels otherwise."""
     texts, numbers = [], []
     for entry in entries:
-        text, marked, number = entry.rpartition(mark) if mark in entry else (entry, "", entry)
+        text, marked, number = entry.rpartition(mark) if mark and mark in entry else (entry, "", entry)
         texts.append(text)
         numbers.append(_number(number))
         if marked and numbers[-1] is None:

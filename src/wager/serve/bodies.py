@@ -11,6 +11,7 @@ from wager.serve.errors import ApiError
 from wager.types import JSON
 
 Body = TypeVar("Body", bound=BaseModel)
+_MOST_DIGITS = 10  # of a token id
 _EMPTY: dict[str, object] = {"logit_bias": {}, "metadata": {}, "tools": [], "functions": []}
 _AS_BY_DEFAULT: dict[str, tuple[object, ...]] = {  # accepted with these values only: they ask for what happens anyway
     "service_tier": ("auto", "default"),
@@ -184,7 +185,7 @@ class ScoreBody(_Strict):
     messages: list[Message] | None = Field(None, min_length=1, description="Or a chat; the candidates are its answer.")
     candidates: list[str] = Field(min_length=1)
     terminator: Literal["auto", "end", "line", "none"] = "auto"
-    temperature: float = Field(1.0, gt=0)
+    temperature: float = Field(1.0, ge=1e-3, le=1e3)
 
 
 class DecideBody(_Strict):
@@ -249,10 +250,10 @@ def _stops(stop: str | list[str] | None, limits: Limits) -> tuple[str, ...] | No
 def _bias(bias: dict[str, float], limits: Limits) -> dict[int, float]:
     if len(bias) > limits.max_bias:
         raise ApiError(400, f"`logit_bias` has {len(bias)} ids: at most {limits.max_bias} here", param="logit_bias")
-    try:
-        return {int(token): value for token, value in bias.items()}
-    except ValueError as error:
-        raise ApiError(400, f"`logit_bias` has a key that is no token id ({error})", param="logit_bias") from error
+    for token in bias:
+        if not (token.isascii() and token.isdigit() and len(token) <= _MOST_DIGITS):
+            raise ApiError(400, f"`logit_bias` has the key {token[:99]!r}: give a token id", param="logit_bias")
+    return {int(token): value for token, value in bias.items()}
 
 
 def _n_logprobs(body: ChatBody | CompletionBody) -> int | None:

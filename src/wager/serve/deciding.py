@@ -6,7 +6,7 @@ from collections.abc import Sequence as ListLike
 from typing import Any
 
 from wager.decide.answers import alone, canonical
-from wager.decide.candidates import parse_labels
+from wager.decide.candidates import named_labels, parse_labels
 from wager.decide.law import Law
 from wager.decide.metrics import METRICS, metric_named
 from wager.decide.rules import RULES, decide, rule_for
@@ -34,8 +34,8 @@ def candidates_of(body: DecideBody, limits: Limits) -> list[tuple[Any, str]]:
         raise ApiError(400, "give either `labels` or `n`", param="labels")
     if body.labels is None:
         return []
-    spec = body.labels if isinstance(body.labels, str) else ",".join(body.labels)
-    pairs = list(parse_labels(spec).pairs)
+    found = parse_labels(body.labels) if isinstance(body.labels, str) else named_labels(body.labels)
+    pairs = list(found.pairs)
     check_count("labels", [text for _, text in pairs], limits)
     return pairs
 
@@ -74,7 +74,7 @@ def score_answer(head: JSON, scores: Scores) -> JSON:
     ]
     usage = {
         "prompt_tokens": scores.n_prompt,
-        "completion_tokens": 0,
+        "completion_tokens": scores.n_tokens,
         "total_tokens": scores.n_prompt + scores.n_tokens,
     }
     return {**head, "object": "scores", "data": entries, "covered": min(1.0, scores.covered), "usage": usage}
