@@ -7,6 +7,8 @@ import json
 import openai
 import pytest
 
+from wager.grammar import Choice
+
 CHAT = "/v1/chat/completions"
 HELLO = [{"role": "user", "content": "hello there"}]
 SCHEMA = {
@@ -86,6 +88,20 @@ def test_a_tool_may_be_left_alone(server):
         status, _, answer = server.ask(CHAT, {**body, **more})
         assert status == 200, answer
         assert answer["choices"][0]["message"]["content"] or answer["choices"][0]["message"]["tool_calls"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_where_no_tool_may_be_called_what_looks_like_a_call_is_text(server, monkeypatch, stream):
+    said = "<tool_call>\nno JSON\n</tool_call>"
+    monkeypatch.setattr(server.service, "_constraint", lambda body, tools: Choice((said,)))
+    body = {"messages": HELLO, "tools": [WEATHER], "tool_choice": "none", "max_tokens": 99, "temperature": 0}
+    if stream:
+        choices = [e["choices"][0] for e in server.events(CHAT, {**body, "stream": True})[:-1]]
+        assert "".join(c["delta"].get("content", "") for c in choices) == said
+        assert choices[-1]["finish_reason"] == "stop"
+    else:
+        choice = server.ask(CHAT, body)[2]["choices"][0]
+        assert (choice["message"]["content"], choice["finish_reason"]) == (said, "stop")
 
 
 def test_a_conversation_with_calls_goes_on(server):

@@ -69,7 +69,7 @@ class Service:
         tools = toolbox(body.tools or (), body.tool_choice)
         constraint = await self._aside(lambda: self._constraint(body, tools))
         tokens = await self._chat(body.messages, tools)
-        return self._begin(body, [tokens], chat=True, constraint=constraint)
+        return self._begin(body, [tokens], chat=True, constraint=constraint, tools=tools is not None)
 
     async def complete(self, body: CompletionBody, hold: Hold) -> Running:
         """Raises ApiError or WagerError. ``hold`` is given a ticket as soon as there is one."""
@@ -226,6 +226,7 @@ class Service:
         chat: bool,
         echo: Echoed | None = None,
         constraint: Constraint | None = None,
+        tools: bool = False,
     ) -> Running:
         limits, options = self.settings.limits, body.stream_options
         sampling = self._sampling(body, max(map(len, prompts)), constraint)
@@ -249,7 +250,7 @@ class Service:
             include_usage=options is not None and options.include_usage,
             include_tokens=options is not None and options.include_tokens,
             echo=echo,
-            tools=isinstance(body, ChatBody) and bool(body.tools),
+            tools=tools,
         )
         return Running(self.loop.submit(ask), style)
 
