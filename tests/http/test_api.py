@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 
 import openai
 import pytest
@@ -192,6 +193,7 @@ def test_a_request_may_bound_its_drafts(server, name):
         ({"messages": HELLO, "stop": [""]}, 400, "stop"),
         ({"messages": HELLO, "stop": ["x"] * 17}, 400, "stop"),
         ({"messages": HELLO, "logit_bias": {"a": 1}}, 400, "logit_bias"),
+        ({"messages": HELLO, "logit_bias": {" 1_0": 1}}, 400, "token id"),
         ({"messages": HELLO, "logit_bias": {"99999999": 1}}, 400, "99999999"),
         ({"messages": HELLO, "best_of": 2}, 400, "best_of"),
         ({"messages": HELLO, "stream_options": {"include_usage": True}}, 400, "stream"),
@@ -213,6 +215,8 @@ def test_what_cannot_be_honoured_is_refused_with_the_reason(server, body, status
     assert got == status, answer
     assert set(answer["error"]) == {"message", "type", "param", "code"}
     assert says in answer["error"]["message"]
+    if says in body and isinstance(body[says], float | int):
+        assert answer["error"]["param"] == says
 
 
 @pytest.mark.parametrize(
@@ -287,6 +291,8 @@ def test_there_is_health_readiness_and_a_description(server):
     assert server.ask("/v1/models", method="DELETE")[0] == 405
     assert server.ask("/v1/models/tiny-llama")[2]["id"] == "tiny-llama"
     assert server.ask("/v1/models/other")[0] == 404
+    assert server.ask("/v1/models", headers={"host": f"LocalHost:{server.port}"})[0] == 200
+    assert server.ask(f"{CHAT}/", {"messages": HELLO})[0] == 404
 
 
 def test_metrics_count_what_was_done(server):
@@ -325,3 +331,12 @@ def test_the_page_is_served_and_asks_no_other_host(server):
         assert status == 200
         assert "http://" not in text + page
         assert "https://" not in text + page
+
+
+def test_the_log_names_the_user_and_no_prompt(server, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("wager.serve"), "propagate", True)
+    caplog.set_level(logging.INFO, "wager.serve")
+    _, headers, _ = chat(server, user="bob")
+    logged = [r.fields for r in caplog.records if getattr(r, "fields", {}).get("request_id") == headers["x-request-id"]]
+    assert [entry["user"] for entry in logged] == ["bob"]
+    assert "hello there" not in json.dumps(logged)

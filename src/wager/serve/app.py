@@ -77,7 +77,9 @@ def make_app(service: Service) -> Starlette:
         *(Route(path, edge.page, methods=["GET"]) for path in PAGE),
     ]
     handlers: dict[int | type[Exception], Callable[..., Awaitable[Response]]] = {404: _not_found, 405: _not_allowed}
-    return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=lifespan)
+    app = Starlette(routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=lifespan)
+    app.router.redirect_slashes = False  # it would lead to whatever Host a request names
+    return app
 
 
 @dataclass(slots=True)
@@ -122,22 +124,22 @@ class _Edge:
 
     async def chat(self, request: Request) -> Response:
         body = await self._body(ChatBody, request)
-        if self.service.settings.log_prompts:
-            request.state.prompt = [m.model_dump() for m in body.messages]
+        self._note(request, body.user, [m.model_dump() for m in body.messages])
         return await self._answer(request, lambda hold: self.service.chat(body), stream=bool(body.stream))
 
     async def completions(self, request: Request) -> Response:
         body = await self._body(CompletionBody, request)
-        if self.service.settings.log_prompts:
-            request.state.prompt = body.prompt
+        self._note(request, body.user, body.prompt)
         return await self._answer(request, lambda hold: self.service.complete(body, hold), stream=bool(body.stream))
 
     async def score(self, request: Request) -> Response:
         body = await self._body(ScoreBody, request)
+        self._note(request, None, body.model_dump(include={"prompt", "messages", "candidates"}))
         return await self._held(request, lambda hold: self.service.score(body, hold))
 
     async def decide(self, request: Request) -> Response:
         body = await self._body(DecideBody, request)
+        self._note(request, None, body.model_dump(include={"prompt", "messages", "labels"}))
         return await self._held(request, lambda hold: self.service.decide(body, hold))
 
     async def embeddings(self, request: Request) -> Response:
@@ -172,6 +174,11 @@ class _Edge:
         return _json(description())
 
     # -- inside --------------------------------------------------------------------------------------------------
+
+    def _note(self, request: Request, user: str | None, prompt: object) -> None:
+        """What the log will say of the request."""
+        noted = {"user": user, "prompt": prompt if self.service.settings.log_prompts else None}
+        request.state.noted = {name: value for name, value in noted.items() if value is not None}
 
     async def _body(self, kind: type[Body], request: Request) -> Body:
         most, data = self.service.settings.limits.max_body_bytes, bytearray()
@@ -296,7 +303,9 @@ def _no_constant(name: str) -> object:
 
 
 def _brief(error: Exception) -> str:
-    return "nested too deeply" if isinstance(error, RecursionError) else str(error)[:120]
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    return "a number of thousands of digits" if "digits" in str(error) else str(error)[:120]
 
 
 def _log(request: Request, status: int, seconds: float) -> None:
@@ -307,5 +316,4 @@ def _log(request: Request, status: int, seconds: float) -> None:
         "status": status,
         "seconds": round(seconds, 4),
     }
-    prompt = getattr(request.state, "prompt", None)
-    _LOG.info("request", extra={"fields": fields if prompt is None else {**fields, "prompt": prompt}})
+    _LOG.info("request", extra={"fields": {**fields, **getattr(request.state, "noted", {})}})

@@ -16,13 +16,14 @@ class Gate:
 
     def __init__(self, settings: Settings) -> None:
         self._keys = [key.encode() for key in settings.keys]
-        self._hosts = settings.hosts
+        self._hosts = {name.lower() for name in settings.hosts}
         self._most = settings.limits.max_per_key
         self._n_in_flight: Counter[int] = Counter()
 
     def check_host(self, host: str | None) -> None:
         """Raises ApiError 403 for a Host that is not ours: a web page that had its name point here (DNS rebinding)."""
-        name = (host or "").rsplit(":", 1)[0] if not (host or "").endswith("]") else host
+        given = (host or "").lower()
+        name = given if given.endswith("]") else given.rsplit(":", 1)[0]
         if "*" not in self._hosts and name not in self._hosts:
             raise ApiError(403, f"the host {name!r} is not served: start with --allow-host {name}", code="wrong_host")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from wager.errors import CapacityError, WagerError
 from wager.types import JSON
 
@@ -36,5 +38,6 @@ def as_api_error(error: Exception) -> ApiError:
     if isinstance(error, CapacityError):
         return ApiError(400, str(error), code="context_length_exceeded")
     if isinstance(error, WagerError):
-        return ApiError(400, str(error))
+        named = re.match(r"`([a-z_]+)`", str(error))  # options are named first in what is wrong with them
+        return ApiError(400, str(error), param=named[1] if named else None)
     return ApiError(500, "the server failed on this request; its log says more", code="internal_error")
