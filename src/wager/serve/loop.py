@@ -324,7 +324,10 @@ class EngineLoop:
         with self._lock:
             self._n_sequences -= ticket.ask.n_sequences
         if self._on_done is not None:
-            self._on_done(ticket)
+            try:
+                self._on_done(ticket)
+            except Exception:  # who only watches must not end this thread
+                logging.getLogger("wager.serve").exception("a finished request could not be counted")
 
     def _stepped(self, record: StepRecord) -> None:
         if self._previous_on_step is not None:
