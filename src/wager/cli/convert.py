@@ -40,7 +40,7 @@ def convert(
     ] = None,
     check: Annotated[bool, typer.Option("--check/--no-check", help="Measure the result's quality.")] = True,
 ) -> None:
-    """Convert a model, and say what it lost; prints the result's folder."""
+    """Convert a model, say what it lost, and print its folder."""
     from wager.models import convert as c
     from wager.models.convert_source import full_precision
 

@@ -73,7 +73,7 @@ def decide(
     plot: Annotated[Path | None, typer.Option("--plot", help="A picture of laws and predictions.")] = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Ask a model about every row of DATA, and predict what is best for each metric.
+    """Predict for every row of DATA what is best for each metric.
 
     The same command continues after an interruption, and decides anew, without the model, where only metrics changed.
     """

@@ -56,7 +56,10 @@ def serve(
     kv_cache_gb: o.KvCacheGb = None,
     threads: o.Threads = None,
 ) -> None:
-    """Serve a model over HTTP as OpenAI does: /v1/chat/completions, /v1/completions, /v1/models."""
+    """Serve a model over HTTP as OpenAI does, with a page at /.
+
+    Under /v1: chat/completions, completions, models, score and decide.
+    """
     given = locals()
     try:
         import prometheus_client  # noqa: F401

@@ -38,9 +38,9 @@ def tune(
     picture: Annotated[Path | None, typer.Option("--plot", help="Draw v(n) into this file (.png, .svg, .pdf).")] = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Find how a model runs fastest on this machine, and keep it: every command then uses it.
+    """Find how a model runs fastest here, and keep it.
 
-    Or what `--drafter skip` leaves out of a model: the set of attentions and MLPs with which drafting is fastest.
+    Every command then uses it. Or what `--drafter skip` leaves out of a model: the set of attentions and MLPs with which drafting is fastest.
     """
     if drafter not in _BUDGETS:
         raise OptionError(f"--drafter is `{drafter}`: give --drafter skip, or none to tune how the model runs")
