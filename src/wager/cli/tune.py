@@ -40,8 +40,8 @@ def tune(
 ) -> None:
     """Find how a model runs fastest here, and keep it.
 
-    Every command then uses it. Or what `--drafter skip` leaves out of a model: the set of attentions and MLPs with which
-    drafting is fastest.
+    Every command then uses it. Or what `--drafter skip` leaves out of a model: the set of attentions and MLPs with
+    which drafting is fastest.
     """
     if drafter not in _BUDGETS:
         raise OptionError(f"--drafter is `{drafter}`: give --drafter skip, or none to tune how the model runs")
