@@ -54,7 +54,8 @@ class BlockPool:
         self._tails: dict[int, dict[int, tuple[tuple[int, ...], int]]] = {}  # uid -> block -> (tokens, n read together)
         self._tail_of: dict[int, int] = {}  # block -> uid of what is before it
         self._next_uid = _ROOT + 1
-        self.n_prefix_hits = 0  # rows served from the pool since the start
+        self.n_prefix_queries = 0  # rows asked for since the start, of tables that were opened
+        self.n_prefix_hits = 0  # those served from the pool
 
     @property
     def n_free(self) -> int:
@@ -90,6 +91,7 @@ class BlockPool:
         self._n_read[seq_id] = n_read
         self._tables[seq_id] = blocks
         self._parent[seq_id] = (uid, len(blocks))
+        self.n_prefix_queries += len(tokens)
         self.n_prefix_hits += len(blocks) * self.block_size
         return len(blocks) * self.block_size
 

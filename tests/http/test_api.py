@@ -104,6 +104,16 @@ def test_echo_with_logprobs_scores_the_prompt(server, llm):
     assert [v for piece in pieces for v in piece["token_logprobs"]] == shape["token_logprobs"]
 
 
+def test_an_offset_counts_a_character_with_the_token_that_completes_it(server, llm):
+    text = "so 😀 日本 it"
+    body = {"prompt": text, "max_tokens": 1, "temperature": 0, "logprobs": 0, "echo": True}
+    shape = server.ask(TEXT, body)[2]["choices"][0]["logprobs"]
+    ids = llm.text.encode(text)
+    assert len(ids) > len(text.split())
+    ends = [len(b"".join(map(llm.text.token_bytes, ids[:i])).decode(errors="ignore")) for i in range(len(ids))]
+    assert shape["text_offset"][: len(ids)] == ends
+
+
 def test_logprobs_have_both_shapes(server, llm):
     sampling = Sampling(max_tokens=4, logprobs=2)
     alone = llm.generate("hello there", sampling)
@@ -205,6 +215,10 @@ def test_a_request_may_bound_its_drafts(server, name):
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]}, 400, "content"),
         ({"messages": [{"role": "user", "content": "\ud800"}]}, 400, "not Unicode"),
         ({"messages": [{"role": "user", "content": "word " * 600}]}, 400, "context"),
+        ({"messages": [{"role": "user", "content": "x", "name": "Ann"}]}, 400, "name"),
+        ({"messages": [{"role": "tool", "content": "x", "tool_call_id": "1"}]}, 400, "tool_call_id"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, 400, "tool_call_id"),
+        ({"messages": HELLO, "min_tokens": 5000}, 400, "min_tokens"),
         ({}, 400, "messages"),
         ([], 400, "object"),
     ],
@@ -317,6 +331,10 @@ def test_metrics_count_what_was_done(server):
     assert grown(f'wager_request_success_total{{finished_reason="{answer["choices"][0]["finish_reason"]}"}}') == 1
     assert grown('wager_request_errors_total{status="400"}') == 1
     assert grown("wager_time_to_first_token_seconds_count") == 1
+    assert grown("wager_prefix_cache_queries_total") == answer["usage"]["prompt_tokens"]
+    assert grown("wager_prefix_cache_hits_total") <= answer["usage"]["prompt_tokens"]
+    server.ask(CHAT, body)
+    assert counts()["wager_prefix_cache_hits_total"] > after["wager_prefix_cache_hits_total"]
     assert after["wager_num_requests_running"] == 0
     assert json.dumps(answer)
 

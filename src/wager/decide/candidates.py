@@ -42,7 +42,7 @@ def parse_labels(spec: str) -> Candidates:
     """
     if ".." in spec:
         return _grid(spec)
-    return _listed((part.strip() for part in spec.split(",")), "=", f"--labels `{spec}`")
+    return _listed((part.strip() for part in spec.split(",")), "=", f"the labels `{spec}`")
 
 
 def named_labels(texts: Iterable[str]) -> Candidates:
@@ -69,11 +69,11 @@ def _grid(spec: str) -> Candidates:
         steps = (high - low) / step
         whole = steps.is_finite() and not steps % 1  # too many steps are an InvalidOperation
     except (InvalidOperation, ZeroDivisionError) as error:
-        raise OptionError(f"--labels `{spec}` is no grid: give LOW..HIGH:STEP, e.g. 0..5:0.25") from error
+        raise OptionError(f"the labels `{spec}` is no grid: give LOW..HIGH:STEP, e.g. 0..5:0.25") from error
     if not whole or steps < 0 or step <= 0:
-        raise OptionError(f"--labels `{spec}` does not go from low to high in whole steps: give e.g. 0..5:0.25")
+        raise OptionError(f"the labels `{spec}` does not go from low to high in whole steps: give e.g. 0..5:0.25")
     if steps >= _MOST:
-        raise OptionError(f"--labels `{spec}` has {int(steps) + 1} values: give at most {_MOST}")
+        raise OptionError(f"the labels `{spec}` has {int(steps) + 1} values: give at most {_MOST}")
     decimals = max(1, *(-int(x.as_tuple().exponent) for x in (low, step)))
     values = [low + i * step for i in range(int(steps) + 1)]
     return Candidates(tuple((float(value), form) for value in values for form in _forms(value, decimals)))

@@ -98,7 +98,6 @@ class ToolCall(_Strict):
 class Message(_Strict):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[TextPart] | None = None
-    name: str | None = None
     refusal: None = None
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None
@@ -109,6 +108,8 @@ class Message(_Strict):
             raise ValueError("content is missing")
         if self.tool_calls and self.role != "assistant":
             raise ValueError("only the assistant calls tools")
+        if (self.role == "tool") != (self.tool_call_id is not None):
+            raise ValueError("tool_call_id goes with role tool")
         return self
 
 
@@ -164,6 +165,15 @@ class ChatBody(_Generation):
     tool_choice: Literal["none", "auto", "required"] | NamedChoice | None = None
     parallel_tool_calls: Annotated[bool | None, _as_by_default("parallel_tool_calls")] = None
     modalities: Annotated[list[str] | None, _as_by_default("modalities")] = None
+
+    @model_validator(mode="after")
+    def _answers_follow_calls(self) -> ChatBody:
+        called: set[str] = set()
+        for message in self.messages:
+            called.update(call.id for call in message.tool_calls or ())
+            if message.tool_call_id is not None and message.tool_call_id not in called:
+                raise ValueError(f"no call before it has the tool_call_id {message.tool_call_id!r}")
+        return self
 
 
 class CompletionBody(_Generation):

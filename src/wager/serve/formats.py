@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import time
 import uuid
@@ -54,7 +55,8 @@ class Style:
     tools: bool = False
     id: str = ""
     created: int = field(default_factory=lambda: int(time.time()))
-    offsets: dict[int, int] = field(default_factory=dict)  # characters shown so far, by choice: for text_offset
+    # by choice, for text_offset: characters so far, and the bytes of an unfinished one
+    shown: dict[int, tuple[int, codecs.IncrementalDecoder]] = field(default_factory=dict)
     held: dict[int, str] = field(default_factory=dict)  # text that may become a call, by choice
 
     def __post_init__(self) -> None:
@@ -147,24 +149,30 @@ class Style:
     def _logprobs(self, tokens: ListLike[TokenLogprob], index: int) -> JSON:
         if self.chat:
             return {"content": [self._token(t) for t in tokens], "refusal": None}
-        at = self.offsets.get(index, 0)
         pieces: list[str] = []
         values: list[float | None] = []
         top: list[JSON | None] = []
-        if self.echo is not None and index not in self.offsets and self.echo.logprobs is not None:
+        offsets: list[int] = []
+        if self.echo is not None and index not in self.shown and self.echo.logprobs is not None:
             prompt = index // self.n  # in front of the first tokens come those of the prompt
-            pieces = [self.text.token_text(self.echo.tokens[prompt][0])]
-            values, top = [None], [None]
+            first = self.echo.tokens[prompt][0]
+            pieces, values, top = [self.text.token_text(first)], [None], [None]
+            offsets.append(self._show(index, first))
             tokens = [*self.echo.logprobs[prompt], *tokens]
         pieces += [self.text.token_text(t.token) for t in tokens]
         values += [max(t.logprob, _FLOOR) for t in tokens]
         top += [{self.text.token_text(i): max(lp, _FLOOR) for i, lp in t.top} for t in tokens]
-        offsets = []
-        for piece in pieces:
-            offsets.append(at)
-            at += len(piece)
-        self.offsets[index] = at
+        offsets += [self._show(index, t.token) for t in tokens]
         return {"tokens": pieces, "token_logprobs": values, "top_logprobs": top, "text_offset": offsets}
+
+    def _show(self, index: int, token: int) -> int:
+        """Characters before ``token``: one of several tokens counts with the token that completes it."""
+        if index not in self.shown:
+            at = len(self.echo.texts[index // self.n]) if self.echo is not None and self.echo.logprobs is None else 0
+            self.shown[index] = at, codecs.getincrementaldecoder("utf-8")("replace")
+        at, decoder = self.shown[index]
+        self.shown[index] = at + len(decoder.decode(self.text.token_bytes(token))), decoder
+        return at
 
     def _token(self, t: TokenLogprob) -> JSON:
         return {**self._named(t.token, t.logprob), "top_logprobs": [self._named(i, lp) for i, lp in t.top]}

@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from collections.abc import Sequence as ListLike
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from wager.engine import Engine
@@ -27,6 +28,7 @@ from wager.text import StreamedText, Text
 from wager.types import F32, Event, Sampling, Sequence, TokenLogprob
 
 _RECENT = 32  # finished requests whose mean time says when to come back
+_PATHS_AN_ANSWER = 16
 _IDLE_S = 0.5  # how often an idle thread looks at its deadlines
 
 
@@ -63,14 +65,15 @@ class Ask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scoring:
-    """Candidates to be read: ``tries`` are filled when the ticket ends. It counts as one sequence."""
+    """Candidates to be read: ``tries`` are filled when the ticket ends."""
 
     tries: ListLike[Trie]
     deadline_s: float = math.inf
 
     @property
     def n_sequences(self) -> int:
-        return 1
+        """As answers count that take as long: a path is read in a step or two."""
+        return max(1, sum(len(trie.paths) for trie in self.tries) // _PATHS_AN_ANSWER)
 
     def begin(self, engine: Engine, text: Text) -> Iterator[Sequence]:
         """Queue every path of every trie. Raises what ``Engine.read`` does."""
@@ -148,7 +151,7 @@ class Ticket:
 
     def put(self, part: Part | Exception | None) -> None:
         """From the engine's thread; a loop that is gone has nobody left to tell."""
-        if not self._loop.is_closed():
+        with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._parts.put_nowait, part)
 
 
@@ -228,6 +231,11 @@ class EngineLoop:
         """Share of the K/V blocks that running sequences hold."""
         cache = self._engine.cache
         return 1 - cache.n_free / cache.n_blocks
+
+    @property
+    def prefix_rows(self) -> tuple[int, int]:
+        """Rows of K/V that were looked for in the cache since the start, and those that were found."""
+        return self._engine.cache.n_prefix_queries, self._engine.cache.n_prefix_hits
 
     def stalled_s(self) -> float:
         """Seconds since the thread last showed that it lives; infinite where it has ended."""

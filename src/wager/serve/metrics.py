@@ -35,6 +35,9 @@ class Metrics:
         self.accepted_at = counter(
             "spec_decode_num_accepted_tokens_per_pos", "Draft tokens accepted, by position in the draft.", ("position",)
         )
+        self.prefix_queries = counter("prefix_cache_queries", "Tokens looked for in the prefix cache.")
+        self.prefix_hits = counter("prefix_cache_hits", "Tokens found there.")
+        self._prefix_rows = (0, 0)
         self.forwards = counter("forwards", "Forwards of the target.")
         self.decisions = counter(
             "decisions", "(Sequence, forward) pairs that decided a token: tokens per forward is per these."
@@ -50,12 +53,17 @@ class Metrics:
         self.kv_used = Gauge("wager_kv_cache_usage_perc", "Share of K/V blocks in use (1 is all).", registry=registry)
 
     def watch(self, loop: EngineLoop) -> None:
+        self._loop = loop
         self.running.set_function(lambda: loop.n_running)
         self.waiting.set_function(lambda: loop.n_sequences - loop.n_running)
         self.kv_used.set_function(lambda: loop.kv_used)
 
     def stepped(self, record: StepRecord) -> None:
         self.forwards.inc()
+        queries, hits = self._loop.prefix_rows
+        self.prefix_queries.inc(queries - self._prefix_rows[0])
+        self.prefix_hits.inc(hits - self._prefix_rows[1])
+        self._prefix_rows = queries, hits
         self.generation_tokens.inc(record.n_committed)
         for phase, seconds in (("draft", record.draft_s), ("target", record.target_s), ("host", record.host_s)):
             self.seconds.labels(phase).inc(seconds)

@@ -257,9 +257,11 @@ class Service:
     def _sampling(self, body: ChatBody | CompletionBody, n_prompt: int, constraint: Constraint | None) -> Sampling:
         self._check_length(n_prompt)
         options = sampling_options(body, self.settings.limits)
-        if "max_tokens" not in options:  # as much as there is room for, in the context and in K/V memory
-            room = min(int(self.llm.info["context_length"]), self._room - 1) - n_prompt
-            options["max_tokens"] = max(1, room, options.get("min_tokens", 0))
+        room = min(int(self.llm.info["context_length"]), self._room - 1) - n_prompt
+        if 0 < room < options.get("min_tokens", 0):
+            message = f"`min_tokens` is {options['min_tokens']}: there is room for {room} after this prompt"
+            raise ApiError(400, message, param="min_tokens")
+        options.setdefault("max_tokens", max(1, room))  # as much as there is room for
         return self.llm.sampling(**options, constraint=constraint)
 
     def _check_length(self, n_prompt: int) -> None:
