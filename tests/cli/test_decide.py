@@ -46,6 +46,7 @@ def test_the_whole_way_on_a_tiny_model(wager: Wager, tiny_llama: Path, tmp_path:
     ):
         assert name in result.out
     assert "intervals hold" in result.out
+    assert "of the model's probability: the prompt does not ask for them" in result.err  # it says anything at all
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
     found = rows_of(tmp_path / "out.csv")
     llm = LLM(tiny_llama, threads=1)

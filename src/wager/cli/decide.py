@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
+_LITTLE = 0.05  # of the probability: decisions rest on what the model would hardly say
+
 
 @app.command()
 def decide(
@@ -111,6 +113,8 @@ def _show(outcome: Outcome, job: Job, *, as_json: bool) -> None:
 
     errors = f", {outcome.n_errors} without an answer (see the column error)" if outcome.n_errors else ""
     say(f"{outcome.n_rows} rows in {job.out}{errors}; {outcome.n_tokens} tokens beyond the prompts")
+    if job.main == "enumerate" and outcome.covered < _LITTLE:
+        say(f"the candidates hold {outcome.covered:.2g} of the model's probability: the prompt does not ask for them")
     if as_json:
         print_json(to_json(outcome))
     elif outcome.scores:

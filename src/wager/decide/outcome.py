@@ -56,7 +56,9 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``scores`` and ``held`` where a target was given. ``n_errors``: rows without an answer (the file says why)."""
+    """``scores`` and ``held`` where a target was given. ``n_errors``: rows without an answer (the file says why).
+    ``covered``: mean over the others of the probability, or the share of draws, that their laws stand for.
+    """
 
     n_rows: int
     n_errors: int
@@ -64,6 +66,7 @@ class Outcome:
     n_targets: int
     scores: list[Score]
     held: Held
+    covered: float
 
 
 def journal_of(out: Path) -> Path:
@@ -113,6 +116,7 @@ def finish(job: Job, journal: Journal, picture: Picture | None) -> Outcome:
     ways = methods(job.metrics, job.options, learnt, main=job.main, others=job.others, n=job.n)
     board = Scoreboard(job.metrics, ways, job.options, learnt) if job.target is not None else None
     n_rows = n_errors = n_tokens = 0
+    covered = 0.0
     decided, held = Decided(job, learnt), Held()
     drawn = _drawn(job.metrics)
     with writer(job.out, decided.columns) as write:
@@ -120,6 +124,7 @@ def finish(job: Job, journal: Journal, picture: Picture | None) -> Outcome:
             cells = decided.cells(row)
             write(cells)
             n_rows, n_errors, n_tokens = n_rows + 1, n_errors + bool(cells["error"]), n_tokens + row.n_tokens
+            covered += cells["covered"] or 0.0
             if picture is not None and not row.error:
                 picture.add(row, row.laws[job.main], {name: cells[f"prediction_{m.spec}"] for name, m in drawn.items()})
             if board is not None:
@@ -127,7 +132,7 @@ def finish(job: Job, journal: Journal, picture: Picture | None) -> Outcome:
                 held.add(row, cells)
     n_targets = len(board.targets) if board is not None else 0
     scores = board.scores() if board is not None and n_targets else []
-    return Outcome(n_rows, n_errors, n_tokens, n_targets, scores, held)
+    return Outcome(n_rows, n_errors, n_tokens, n_targets, scores, held, covered / max(1, n_rows - n_errors))
 
 
 def _drawn(metrics: tuple[MetricInfo, ...]) -> dict[str, MetricInfo]:

@@ -54,7 +54,7 @@ def to_json(outcome: Outcome) -> JSON:
         }
         for score in outcome.scores
     ]
-    counts = {name: getattr(outcome, name) for name in ("n_rows", "n_errors", "n_targets", "n_tokens")}
+    counts = {name: getattr(outcome, name) for name in ("n_rows", "n_errors", "n_targets", "n_tokens", "covered")}
     inside = {"n": outcome.held.n, "n_inside": outcome.held.n_inside, "size": _finite(outcome.held.size)}
     return {**counts, "scores": scores, "intervals": inside}
 
