@@ -102,6 +102,12 @@ def test_chains_of_reasoning_and_free_answers(wager: Wager, tiny_llama: Path, tm
         ("--labels 0..5 --positive 5", "needs --metric auc"),
         ("--labels 0..5 --temperature 0.5", "nothing is drawn"),
         ("--out data.csv", "would overwrite"),
+        ("--out same.csv", "would overwrite"),
+        ("--metric accuracy --labels Yes,no,yes", "`Yes` and `yes` differ by capital letters only"),
+        ("--metric balanced-accuracy --labels a,b", "needs priors: give --calibration"),
+        ("--metric cost --labels a,b", "needs costs: use wager from Python"),
+        ("--metric auc --labels a,b,c", "give `positive`"),
+        ("--metric qwk --labels 0..5 --target score", "line 3: its score `0.5` is no answer of this kind"),
         ("--plot plot.doc", "one of .png, .svg, .pdf"),
         ("-n 0", "-n is 0"),
         ("--rows 0", "--rows is 0"),
@@ -119,6 +125,7 @@ def test_mistakes_are_one_line_before_a_model_is_loaded(
 ) -> None:
     write_data(tmp_path, 2)
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "same.csv").symlink_to("data.csv")
     result = wager(*command(tmp_path, *more.split()))
     assert (result.code, result.out) == (2, "")
     assert result.err.startswith("error: ")

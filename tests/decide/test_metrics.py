@@ -115,8 +115,8 @@ def test_sets_and_rankings() -> None:
     assert measure("ndcg", [frozenset("b")], [("a", "b")]) == pytest.approx(1 / math.log2(3))
     with pytest.raises(OptionError, match="rank all"):
         measure("ndcg", [(1, 0, 0)], [(0, 1)])
-    with pytest.raises(OptionError, match="reads the first 3"):
-        measure("precision:3", [frozenset("a")], [("a",)])
+    assert measure("precision:4", [frozenset("ab")], [("a", "c")]) == 0.25  # what is not named is not right
+    assert measure("recall:4", [frozenset("ab")], [("a", "c")]) == 0.5
 
 
 def test_huber_and_within() -> None:

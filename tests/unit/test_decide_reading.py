@@ -88,6 +88,13 @@ def test_targets_are_labels_of_those_given_or_numbers() -> None:
     assert Reading("numbers", parse_labels("0..5")).target("7.5") == 7.5
 
 
+def test_where_only_labels_count_what_lies_between_is_no_answer() -> None:
+    reading = Reading("numbers", parse_labels("0..5"), only_labels=True)
+    assert (reading.answer("4"), reading.answer("3.5"), reading.answer("7")) == (4.0, None, 5.0)
+    assert (reading.target("4.0"), reading.target("3.5"), reading.target("7")) == (4.0, None, None)
+    assert Reading("numbers", parse_labels("no=0,No=0")).answer("NO") == 0.0  # two ways to write one value
+
+
 def test_metrics_that_do_not_go_together_are_refused() -> None:
     def kind(names: str, candidates: Candidates | None) -> str:
         return kind_of(tuple(metric_named(name) for name in names.split(",")), candidates)

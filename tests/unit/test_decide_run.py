@@ -18,8 +18,9 @@ import numpy as np
 import pytest
 
 from deciding import FakeEstimator, fake_asker, job_in, law_of, write_data
-from wager.decide.answered import Answered
+from wager.decide.answered import Answered, law_json
 from wager.decide.job import Job
+from wager.decide.law import Law
 from wager.decide.metrics import metric_named
 from wager.decide.options import Options
 from wager.decide.outcome import Outcome, journal_of, run
@@ -200,6 +201,13 @@ def test_more_rows_and_other_metrics_need_no_second_answer(tmp_path: Path, monke
     found = rows_of(tmp_path / "out.csv")
     assert len(found) == 4
     assert sum(json.loads(found[0]["prediction_crps"]).values()) == pytest.approx(1, abs=1e-5)
+    with pytest.raises(OptionError, match="kind of answer `numbers`, not `labels only`"):
+        decided(job_in(tmp_path, metric="qwk", target=None), monkeypatch)  # answers were read otherwise
+
+
+def test_a_law_in_the_file_keeps_what_is_unlikely() -> None:
+    """Six decimals would make it impossible, and the log loss of who reads the file infinite."""
+    assert law_json(Law.of(["a", "b"], [1, 2e-9])) == {"a": 1.0, "b": 2e-9}
 
 
 def test_other_settings_and_other_data_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,6 +272,7 @@ from pathlib import Path
 from deciding import FakeEstimator, fake_asker, job_in
 from wager.decide import work
 from wager.decide.job import Job
+from wager.decide.law import Law
 from wager.decide.outcome import run
 
 folder, wait_s, work.TOGETHER = Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])

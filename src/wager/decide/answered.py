@@ -61,7 +61,7 @@ class Answered:
 
 def law_json(law: Law) -> JSON:
     """Weights by value, for people and other programs."""
-    return {str(_plain(value)): round(float(weight), 6) for value, weight in zip(law.values, law.weights, strict=True)}
+    return {str(_plain(value)): float(f"{weight:.6g}") for value, weight in zip(law.values, law.weights, strict=True)}
 
 
 def _plain(value: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from wager.decide.candidates import Candidates, parse_labels, read_candidates
 from wager.decide.metrics import MetricInfo, metric_named
+from wager.decide.metrics.registry import positive_label
 from wager.decide.options import Options
 from wager.decide.reading import Reading, kind_of
 from wager.decide.rules import rule_for
@@ -71,10 +72,7 @@ class Job:
             raise OptionError("--reasoning asks for the answer after each chain: give --labels or --candidates")
         if self.temperature != 1 and not self._draws:
             raise OptionError(f"--temperature is {self.temperature}, and nothing is drawn to enumerate: leave it out")
-        for metric in self.metrics:
-            lacks = sorted((metric.must | rule_for(metric).must) - self.options.given() - {"priors"})
-            if lacks:
-                raise OptionError(f"--metric `{metric.spec}` needs {lacks[0]}: give --labels, or use wager from Python")
+        self._check_metrics()
 
     def _check_ranges(self) -> None:
         for name, value in (("-n", self.n), ("--rows", self.rows), ("--calibration-rows", self.calibration_rows)):
@@ -90,7 +88,7 @@ class Job:
             raise OptionError(f"--estimator is `{self.estimator}`: give one of {', '.join(ESTIMATORS)}")
         suffix_of(self.out, "--out")
         for path in (self.data, self.prompt, self.calibration, self.candidates):
-            if path is not None and self.out.absolute() == path.absolute():
+            if path is not None and self.out.exists() and path.exists() and self.out.samefile(path):
                 raise OptionError(f"--out `{self.out}` would overwrite what is read: give another file")
 
     def _check_parts(self) -> None:
@@ -110,6 +108,17 @@ class Job:
         for name, value, needed, there in needs:
             if value is not None and there is None:
                 raise OptionError(f"{name} `{value}` needs {needed}: give both or neither")
+
+    def _check_metrics(self) -> None:
+        """What a metric must be told is there, or will be learnt."""
+        ways = {"labels": "give --labels", "priors": "give --calibration, whose targets tell them"}
+        learnt = set() if self.calibration is None else {"priors"}
+        for metric in self.metrics:
+            for lacks in sorted((metric.must | rule_for(metric).must) - self.options.given() - learnt):
+                way = ways.get(lacks, "use wager from Python")
+                raise OptionError(f"--metric `{metric.spec}` needs {lacks}: {way}")
+            if "positive" in metric.takes:
+                positive_label(self.options)
 
     @property
     def _draws(self) -> bool:
@@ -132,7 +141,8 @@ class Job:
 
     @cached_property
     def reading(self) -> Reading:
-        return Reading(kind_of(self.metrics, self.answers), self.answers)
+        only_labels = any("labels" in metric.must for metric in self.metrics)
+        return Reading(kind_of(self.metrics, self.answers), self.answers, only_labels=only_labels)
 
     @cached_property
     def options(self) -> Options:
@@ -195,7 +205,7 @@ class Job:
             "data": _named(self.data),
             "prompt": _named(self.prompt),
             "candidates": None if answers is None else self.labels or _named(self.candidates or Path()),
-            "kind of answer": self.reading.kind,
+            "kind of answer": "labels only" if self.reading.only_labels else self.reading.kind,
             "target": self.target,
             "n": self.n,
             "estimators": [self.main, *self.others],

@@ -39,11 +39,22 @@ def kind_of(metrics: tuple[MetricInfo, ...], candidates: Candidates | None) -> K
 class Reading:
     """Reads answers of a ``kind``, where there are ``candidates`` only these (numbers: from the lowest to the highest).
 
-    Without candidates an answer stands after "####" or "answer is", in a box, or in the last line.
+    Without candidates an answer stands after "####" or "answer is", in a box, or in the last line. ``only_labels``:
+    numbers between the candidates are no answers either. Raises ``OptionError`` for texts that cannot be told apart.
     """
 
     kind: Kind
     candidates: Candidates | None
+    only_labels: bool = False
+
+    def __post_init__(self) -> None:
+        known: dict[str, tuple[Any, str]] = {}
+        for value, text in self.candidates.pairs if self.candidates else ():
+            other, first = known.setdefault(text.strip().casefold(), (value, text))
+            if other != value:
+                raise OptionError(
+                    f"`{first}` and `{text}` differ by capital letters only, which do not count: take one out"
+                )
 
     @cached_property
     def _texts(self) -> list[tuple[str, Any]]:
@@ -54,6 +65,16 @@ class Reading:
 
     def answer(self, text: str) -> Any:
         """The value that the model's ``text`` gives; None where it gives none."""
+        return self._allowed(self._said(text))
+
+    def target(self, text: str) -> Any:
+        """The value of a cell; None where it is of another kind."""
+        return self._allowed(self._written(text))
+
+    def _allowed(self, value: Any) -> Any:
+        return value if not self.only_labels or self.candidates is None or value in self.candidates.values else None
+
+    def _said(self, text: str) -> Any:
         if self.candidates is None:
             return self._free(text)
         if self._texts:
@@ -61,8 +82,7 @@ class Reading:
         low, high = min(self.candidates.numbers), max(self.candidates.numbers)
         return number_in(text, which="first", low=low, high=high, outside="clip", fractions=False)
 
-    def target(self, text: str) -> Any:
-        """The value of a cell; None where it is of another kind."""
+    def _written(self, text: str) -> Any:
         if self.candidates is not None and self.kind == "labels":
             return dict(self._texts).get(text.strip().casefold())
         if self.kind == "numbers":

@@ -65,14 +65,14 @@ def set_f1(y: Any, x: Any) -> float:
 
 
 def precision_at(y: Any, ranking: ListLike[Any], k: int) -> float:
-    """Share of the first k of the ranking that are in the target set."""
-    return len(as_set(y) & set(_first(ranking, k))) / k
+    """Share of the first k of the ranking that are in the target set; places that a shorter one leaves are wrong."""
+    return len(as_set(y) & set(ranking[:k])) / k
 
 
 def recall_at(y: Any, ranking: ListLike[Any], k: int) -> float:
     """Share of the target set that is among the first k of the ranking; NaN for an empty target."""
     wanted = as_set(y)
-    return len(wanted & set(_first(ranking, k))) / len(wanted) if wanted else math.nan
+    return len(wanted & set(ranking[:k])) / len(wanted) if wanted else math.nan
 
 
 def discounts(n: int, *, k: int | None = None) -> F64:
@@ -123,9 +123,3 @@ def _gains(y: Any, ranking: ListLike[Any]) -> F64:
     if not complete or (isinstance(y, tuple) and len(ranking) != len(y)):
         raise OptionError(f"the ranking {tuple(ranking)!r} does not name each item of {y!r} once: rank all of them")
     return np.array([gain.get(label, 0.0) for label in ranking], dtype=np.float64)
-
-
-def _first(ranking: ListLike[Any], k: int) -> ListLike[Any]:
-    if len(ranking) < k:
-        raise OptionError(f"the ranking has {len(ranking)} items: the metric reads the first {k}, so give that many")
-    return ranking[:k]

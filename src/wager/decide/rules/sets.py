@@ -21,9 +21,9 @@ def _law(outcomes: npt.ArrayLike, weights: npt.ArrayLike) -> tuple[F64, F64]:
     return y, shares(weights, len(y))
 
 
-def _check_k(k: int, n_labels: int) -> None:
-    if not 1 <= k <= n_labels:
-        raise OptionError(f"`k` is {k!r}: give a number from 1 to {n_labels}, the number of labels")
+def _check_k(k: int) -> None:
+    if k < 1:
+        raise OptionError(f"`k` is {k!r}: give at least 1")
 
 
 def likely_set(outcomes: npt.ArrayLike, weights: npt.ArrayLike) -> npt.NDArray[np.bool_]:
@@ -33,16 +33,16 @@ def likely_set(outcomes: npt.ArrayLike, weights: npt.ArrayLike) -> npt.NDArray[n
 
 
 def top_k(outcomes: npt.ArrayLike, weights: npt.ArrayLike, *, k: int) -> tuple[int, ...]:
-    """Best for precision at ``k``: the k likeliest labels, likeliest first."""
+    """Best for precision at ``k``: the k likeliest labels, likeliest first; all where there are fewer."""
     y, w = _law(outcomes, weights)
-    _check_k(k, y.shape[1])
+    _check_k(k)
     return best_first(w @ y)[:k]
 
 
 def recall_top_k(outcomes: npt.ArrayLike, weights: npt.ArrayLike, *, k: int) -> tuple[int, ...]:
     """Best for recall at ``k``: as ``top_k``, each outcome counting by 1 / its size; empty ones count for nothing."""
     y, w = _law(outcomes, weights)
-    _check_k(k, y.shape[1])
+    _check_k(k)
     return best_first((w / np.maximum(y.sum(axis=1), 1)) @ y)[:k]
 
 
