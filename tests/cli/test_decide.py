@@ -107,6 +107,7 @@ def test_chains_of_reasoning_and_free_answers(wager: Wager, tiny_llama: Path, tm
         ("--metric balanced-accuracy --labels a,b", "needs priors: give --calibration"),
         ("--metric cost --labels a,b", "needs costs: use wager from Python"),
         ("--metric auc --labels a,b,c", "give `positive`"),
+        ("--metric ndcg:5 --target score", "orders of all items"),
         ("--metric qwk --labels 0..5 --target score", "line 3: its score `0.5` is no answer of this kind"),
         ("--plot plot.doc", "one of .png, .svg, .pdf"),
         ("-n 0", "-n is 0"),

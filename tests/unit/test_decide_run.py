@@ -121,6 +121,19 @@ def test_intervals_come_from_calibration_rows(tmp_path: Path, monkeypatch: pytes
     assert "(80.0% asked for)" in held(outcome, 0.8)
 
 
+def test_new_rows_need_no_targets_but_rows_to_learn_from_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_data(tmp_path, 30)
+    (tmp_path / "data.csv").rename(tmp_path / "train.csv")
+    (tmp_path / "data.csv").write_text("text\nnew\n")
+    outcome, _ = decided(job_in(tmp_path, calibration=tmp_path / "train.csv"), monkeypatch)
+    assert (outcome.scores, outcome.n_rows) == ([], 1)
+    assert float(rows_of(tmp_path / "out.csv")[0]["interval_low"]) < 5
+    (tmp_path / "train.csv").write_text("text,score\na,\n")
+    with pytest.raises(OptionError, match="no row with a score to learn from"):
+        decided(job_in(tmp_path, calibration=tmp_path / "train.csv", out=tmp_path / "new.csv"), monkeypatch)
+    assert not journal_of(tmp_path / "new.csv").exists()
+
+
 def test_sets_of_labels_come_from_calibration_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_data(tmp_path, 60)
     lines = [f"t{i},{('yes', 'no', 'maybe')[i * i % 3]}" for i in range(60)]

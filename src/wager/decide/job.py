@@ -30,6 +30,7 @@ _LONG_ANSWER = 256  # tokens
 _ROOM = 2  # tokens after the longest candidate: whether a word goes on can be seen
 _BRIDGE = "\nAnswer:"
 _COVERAGE = 0.9
+_RANK_ALL = ("list-auc", "dcg", "ndcg")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +118,11 @@ class Job:
             for lacks in sorted((metric.must | rule_for(metric).must) - self.options.given() - learnt):
                 way = ways.get(lacks, "use wager from Python")
                 raise OptionError(f"--metric `{metric.spec}` needs {lacks}: {way}")
+            if metric.name in _RANK_ALL and self.target is not None:
+                raise OptionError(
+                    f"--metric `{metric.spec}` judges orders of all items, and draws name a few: leave out --target, "
+                    "or use wager from Python, which can be told all `labels`"
+                )
             if "positive" in metric.takes:
                 positive_label(self.options)
 
@@ -193,7 +199,7 @@ class Job:
     def _table(self, path: Path) -> Table:
         table = Table(path)
         self.template.check(table.columns)
-        if self.target is not None:
+        if self.target is not None and path == (self.calibration or self.data):  # new rows may have no targets
             table.require(self.target, "--target")
         return table
 

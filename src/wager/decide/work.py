@@ -63,13 +63,16 @@ class Survey:
 def survey(source: Source, *, skip_errors: bool) -> Survey:
     """Read all rows once, before a model is loaded for them.
 
-    Raises ``OptionError`` where there are none, and unless ``skip_errors`` where some cannot be used.
+    Raises ``OptionError`` where there are none, unless ``skip_errors`` where some cannot be used, and where none of
+    those to learn from has a target.
     """
-    n, bad = 0, 0
+    n, n_targets, bad = 0, 0, 0
     first: list[str] = []
     for found in source.rows():
         n += 1
-        if isinstance(found, Answered):
+        if not isinstance(found, Answered):
+            n_targets += found[0].target is not None
+        else:
             bad += 1
             first += [f"line {found.line}: {found.error}"] if len(first) < _TOLD else []
     path, more = source.table.path, f", and {bad - len(first)} more" if bad > len(first) else ""
@@ -78,6 +81,8 @@ def survey(source: Source, *, skip_errors: bool) -> Survey:
         raise OptionError(f"`{path}` has no rows to decide on ({result.first or 'only a header'}): give some")
     if bad and not skip_errors:
         raise OptionError(f"`{path}` has {bad} rows that cannot be used ({result.first}): mend them, or --skip-errors")
+    if source.part == "calibration" and not n_targets:
+        raise OptionError(f"`{path}` has no row with a {source.target} to learn from: give some, or no --calibration")
     return result
 
 
