@@ -97,11 +97,14 @@ class Harness:
             known = ", ".join(sorted(_GENERATION))
             raise OptionError(f"`{strange[0]}` is no option that is honoured here: give {known}")
         until = options.get("until") or ()
+        n_most = int(options.get("max_gen_toks", 256))
+        if n_most >= self._most:
+            raise OptionError(f"`max_gen_toks` is {n_most}: give less than {self._most}, to leave room for the prompt")
         greedy = options.get("do_sample") is False or not options.get("temperature")
         own = {} if greedy else {name: options[name] for name in ("top_p", "top_k", "min_p") if name in options}
         return Sampling(
             temperature=0.0 if greedy else float(options["temperature"]),
-            max_tokens=int(options.get("max_gen_toks", 256)),
+            max_tokens=n_most,
             stop=tuple(text for text in ([until] if isinstance(until, str) else until) if text),
             seed=0,
             **own,

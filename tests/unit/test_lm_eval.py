@@ -76,6 +76,8 @@ def test_texts_end_at_until_and_options_are_honoured_or_refused(llm, harness):
     assert harness.generations(asked) == [free[: free.index(stop)], free]
     with pytest.raises(OptionError, match="num_beams"):
         harness.generations([("ab", {"num_beams": 2})])
+    with pytest.raises(OptionError, match="room for the prompt"):  # it would take off what is left of the prompt
+        harness.generations([("ab", {"max_gen_toks": llm.info["context_length"] + 3})])
 
 
 @pytest.mark.skipif(importlib.util.find_spec("lm_eval") is not None, reason="it is installed")

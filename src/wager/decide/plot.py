@@ -15,6 +15,7 @@ from wager.decide.law import Law
 from wager.errors import OptionError
 
 _ROWS, _POINTS = 8, 3000
+_LONGEST = 24  # characters beside an axis
 _JITTER = 0.012  # of the range: so that equal predictions can be told apart
 _COLOURS = ("#4c78a8", "#e45756", "#54a24b", "#b279a2", "#f58518", "#72b7b2")
 _TARGET = "#222222"
@@ -88,12 +89,13 @@ class Picture:
             [len(self.laws) - 0.6 - i for i in range(len(self.laws))], [f"row {r.number}" for r, _, _ in self.laws]
         )
         if not numbers:
-            axis.set_xticks(list(at.values()), [str(value) for value in values], rotation=30, ha="right")
+            axis.set_xticks(list(at.values()), [_short(value) for value in values], rotation=30, ha="right")
         axis.set_title("laws of the answer (bars scaled to the likeliest)")
         axis.set_xlabel("answer")
-        axis.legend(
-            loc="upper center", bbox_to_anchor=(0.5, -0.07), ncols=6, handletextpad=0.2, frameon=False, fontsize=9
-        )
+        if axis.get_legend_handles_labels()[0]:  # sets are no points to mark
+            axis.legend(
+                loc="upper center", bbox_to_anchor=(0.5, -0.07), ncols=6, handletextpad=0.2, frameon=False, fontsize=9
+            )
 
     def _scatter(self, axis: Any, name: str) -> None:
         """Greedy and the first metric's prediction against the target."""
@@ -128,6 +130,13 @@ def check_plot(path: Path) -> None:
 
 def _order(value: Any) -> tuple[bool, Any]:
     return (False, value) if isinstance(value, float) else (True, str(value))
+
+
+def _short(value: Any) -> str:
+    """A value beside an axis: one line, and no mathematics, whatever a model writes."""
+    text = ", ".join(sorted(map(str, value))) if isinstance(value, frozenset) else str(value)
+    text = "".join(c if c.isprintable() else " " for c in text)
+    return (text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…").replace("$", r"\$")
 
 
 def _matplotlib() -> tuple[Any, Any]:
