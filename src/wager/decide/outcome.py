@@ -44,11 +44,8 @@ class Held:
         if row.target is None:
             return
         if labels is not None:
-            self.n, self.n_inside, self.size = (
-                self.n + 1,
-                self.n_inside + (row.target in labels),
-                self.size + len(labels),
-            )
+            self.n, self.n_inside = self.n + 1, self.n_inside + (row.target in labels)
+            self.size += len(labels)
         elif low is not None and high is not None:
             self.n, self.n_inside = self.n + 1, self.n_inside + (low <= row.target <= high)
             self.size += high - low
