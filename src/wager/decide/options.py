@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as ListLike
 from dataclasses import dataclass, field, replace
 from numbers import Real
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -98,6 +99,40 @@ def split_spec(spec: str) -> tuple[str, str | None]:
     """``NAME:VALUE`` or ``NAME@VALUE`` in two; no value gives None."""
     name, mark, value = spec.replace("@", ":").partition(":")
     return name, value if mark else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """What metrics and rules have in common. ``asked`` is the knob's value; ``takes`` and ``must`` name options."""
+
+    name: str
+    kind: Kind
+    gives: Gives
+    knob: Knob | None = None
+    asked: float = math.nan
+    takes: frozenset[str] = frozenset()
+    must: frozenset[str] = frozenset()
+
+
+Named = TypeVar("Named", bound=Entry)
+_NO_ALIASES: Mapping[str, str] = MappingProxyType({})
+
+
+def entry_named(what: str, spec: str, known: Mapping[str, Named], *, aliases: Mapping[str, str] = _NO_ALIASES) -> Named:
+    """The entry of ``known`` that ``NAME``, ``NAME:VALUE`` or ``NAME@VALUE`` stands for; ``what`` it is, for errors.
+
+    Raises ``OptionError`` for an unknown name or a bad value.
+    """
+    name, value = split_spec(spec)
+    name = aliases.get(name, name)
+    if name not in known:
+        raise OptionError(f"`{what}` is {spec!r}: give one of {', '.join(known)}")
+    info = known[name]
+    if info.knob is None:
+        if value is not None:
+            raise OptionError(f"`{what}` is {spec!r}: {name} takes no value, give {name!r}")
+        return info
+    return replace(info, asked=info.knob.read(name, value))
 
 
 def check_given(owner: str, options: Options, *, takes: frozenset[str], must: frozenset[str] = frozenset()) -> None:

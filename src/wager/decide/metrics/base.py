@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from wager.decide.options import Asked, Gives, Kind, Knob
+from wager.decide.options import Asked, Entry
 from wager.types import F64
 
 # (n,) one number per row from n targets and n predictions; NaN where the metric is not defined on a row.
@@ -15,26 +15,19 @@ Whole = Callable[[Any, Any, Asked], float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MetricInfo:
+class MetricInfo(Entry):
     """A metric: ``finish`` of the mean of its ``rows``, or, where rows do not stand alone, a number of the ``whole``.
 
     ``kind`` is what targets are, ``gives`` what predictions are, ``rule`` the name of the rule that is best for it
     (``surrogate``: none is exactly, this is the usual one).
     """
 
-    name: str
     says: str
     better: Literal["lower", "higher"]
-    kind: Kind
-    gives: Gives
     rule: str
     rows: PerRow | None = None
     finish: Callable[[float], float] = float
     whole: Whole | None = None
-    knob: Knob | None = None
-    asked: float = float("nan")  # the knob's value
-    takes: frozenset[str] = frozenset()
-    must: frozenset[str] = frozenset()
     surrogate: bool = False
 
     @property

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from collections.abc import Sequence as ListLike
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from wager.decide import mbr
 from wager.decide.law import as_mapping, as_numbers
 from wager.decide.metrics import labels, numbers
 from wager.decide.metrics.base import MetricInfo, PerRow, Whole
-from wager.decide.options import Asked, Knob, Options, places, split_spec
+from wager.decide.options import Asked, Knob, Options, entry_named, places
 from wager.errors import OptionError
 from wager.types import F64
 
@@ -331,13 +330,4 @@ ALIASES = {"exact-match": "accuracy", "em": "accuracy", "quantile": "pinball", "
 
 def metric_named(spec: str) -> MetricInfo:
     """The metric ``NAME`` or ``NAME:VALUE`` (``pinball:0.9``, ``ndcg@10``). Raises ``OptionError`` for others."""
-    name, value = split_spec(spec)
-    name = ALIASES.get(name, name)
-    if name not in METRICS:
-        raise OptionError(f"`metric` is {spec!r}: give one of {', '.join(METRICS)}")
-    info = METRICS[name]
-    if info.knob is None:
-        if value is not None:
-            raise OptionError(f"`metric` is {spec!r}: {name} takes no value, give {name!r}")
-        return info
-    return replace(info, asked=info.knob.read(name, value))
+    return entry_named("metric", spec, METRICS, aliases=ALIASES)

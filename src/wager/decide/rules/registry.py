@@ -13,7 +13,7 @@ from wager.decide import mbr
 from wager.decide.law import Law, as_numbers
 from wager.decide.metrics import MetricInfo, metric_named
 from wager.decide.metrics.registry import METRICS, positive_label
-from wager.decide.options import Asked, Gives, Kind, Knob, Options, check_given, split_spec
+from wager.decide.options import Asked, Entry, Gives, Options, check_given, entry_named
 from wager.decide.rules import labels, numbers, rankings, sets
 from wager.errors import OptionError
 from wager.types import F64
@@ -24,23 +24,16 @@ _IDEA = "Lukasik et al. 2403.04182"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RuleInfo:
-    """A rule: ``choose`` the prediction from a law that is not empty. ``asked`` is the knob's value.
+class RuleInfo(Entry):
+    """A rule: ``choose`` the prediction from a law that is not empty.
 
     ``kind`` is what the law's values must be. ``ties`` says which of equally good predictions is given.
     """
 
-    name: str
     choose: Choose
-    kind: Kind
-    gives: Gives
     predicts: str
     ties: str
     source: str
-    knob: Knob | None = None
-    asked: float = math.nan
-    takes: frozenset[str] = frozenset()
-    must: frozenset[str] = frozenset()
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -69,15 +62,7 @@ def decide(law: Law, rule: RuleInfo, *, options: Options = _NONE) -> Decision:
 
 def rule_named(spec: str) -> RuleInfo:
     """The rule ``NAME`` or ``NAME:VALUE``. Raises ``OptionError`` for an unknown one or a bad value."""
-    name, value = split_spec(spec)
-    if name not in RULES:
-        raise OptionError(f"`rule` is {spec!r}: give one of {', '.join(RULES)}")
-    info = RULES[name]
-    if info.knob is None:
-        if value is not None:
-            raise OptionError(f"`rule` is {spec!r}: {name} takes no value, give {name!r}")
-        return info
-    return replace(info, asked=info.knob.read(name, value))
+    return entry_named("rule", spec, RULES)
 
 
 def rule_for(metric: MetricInfo | str) -> RuleInfo:
