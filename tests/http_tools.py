@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import http.client
 import json
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from wager.llm import LLM
 from wager.serve.config import Settings
-from wager.serve.run import Server as HttpServer
+from wager.serve.run import in_thread
 from wager.serve.service import Service
-from wager.serve.sockets import bound
 
 
 class Server:
@@ -73,16 +71,5 @@ def serving(
         told = llm.engine.on_step
         llm.engine.on_step = lambda record: (told(record), after_step(llm.engine))
     service = Service(llm, settings)
-    with bound("127.0.0.1", 0) as listening:
-        server = HttpServer(service, grace_s=grace_s)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        try:
-            while not server.started:
-                assert thread.is_alive()
-                time.sleep(0.01)
-            yield Server(service, listening.getsockname()[1])
-        finally:
-            server.should_exit = True
-            thread.join(30)
-            assert not thread.is_alive()
+    with in_thread(service, grace_s=grace_s) as port:
+        yield Server(service, port)
