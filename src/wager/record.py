@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as ListLike
 from dataclasses import dataclass, field
 
 from wager.tree import depths
@@ -91,3 +92,13 @@ class RunStats:
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
         derived = ("decode_s", "tokens_per_forward", "acceptance_rate", "tokens_per_s")
         return {**fields, **{name: getattr(self, name) for name in derived}}
+
+
+def summed_by_depth(tables: ListLike[ListLike[ListLike[int]]]) -> list[list[int]]:
+    """[[accepted, drafted], …] by depth from 1: the sum of such tables, which may end at different depths."""
+    found = [[0, 0] for _ in range(max(map(len, tables), default=0))]
+    for table in tables:
+        for total, (accepted, drafted) in zip(found, table, strict=False):
+            total[0] += accepted
+            total[1] += drafted
+    return found

@@ -13,6 +13,7 @@ from wager.bench.rules_plan import PLAIN, Setting
 from wager.bench.stats import bootstrap_median, first_difference, paired_ratios, share
 from wager.bench.summary import MIN_DECODED
 from wager.intervals import Interval
+from wager.record import summed_by_depth
 from wager.types import F64, JSON, DraftKind
 
 _SINGLE: tuple[DraftKind, ...] = ("iid", "coupled", "without_replacement")
@@ -168,11 +169,7 @@ def _speed_up(rows: list[JSON], plain: dict[str, JSON]) -> Interval | None:
 
 def _by_depth(rows: list[JSON]) -> list[float]:
     """Share of the rounds whose draft reached depth 1, 2, … that accepted as deep."""
-    tables = [row["accepted_by_depth"] for row in rows]
-    return [
-        share([t[i][0] for t in tables if i < len(t)], [t[i][1] for t in tables if i < len(t)])
-        for i in range(max(map(len, tables), default=0))
-    ]
+    return [share([a], [n]) for a, n in summed_by_depth([row["accepted_by_depth"] for row in rows])]
 
 
 def ratio_of_sums(

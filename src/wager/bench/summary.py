@@ -13,6 +13,7 @@ from wager.bench.journal import runs
 from wager.bench.methods import Method, parse_method
 from wager.bench.stats import Percentiles, bootstrap_median, paired_ratios, percentiles, share
 from wager.intervals import Interval
+from wager.record import summed_by_depth
 from wager.types import JSON
 
 MIN_DECODED = 8  # answers with fewer tokens after the first are too short to time
@@ -141,12 +142,10 @@ def _told_by_ours(own: list[JSON]) -> JSON:
         return {}
     n_decoded = sum(row["n_tokens"] - 1 for row in own)
     split_ms = {part: 1e3 * sum(row[f"decode_{part}_s"] for row in own) / max(1, n_decoded) for part in PARTS}
-    depth = max(len(row["accepted_by_depth"]) for row in own)
-    reached = [[row["accepted_by_depth"][d] for row in own if d < len(row["accepted_by_depth"])] for d in range(depth)]
     return {
         "tokens_per_forward": share([r["n_tokens"] for r in own], [r["n_forwards"] for r in own]),
         "acceptance_rate": share([r["n_accepted"] for r in own], [r["n_drafted"] for r in own]),
-        "accepted_by_depth": [[sum(pair[i] for pair in pairs) for i in (0, 1)] for pairs in reached],
+        "accepted_by_depth": summed_by_depth([r["accepted_by_depth"] for r in own]),
         "outside_share": 1 - share([r["decode_target_s"] for r in own], [r["decode_s"] for r in own]),
         "split_ms": split_ms,
     }

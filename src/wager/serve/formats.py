@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Sequence as ListLike
 from dataclasses import dataclass, field
 
+from wager.record import summed_by_depth
 from wager.serve.loop import Ask, Part, Ticket
 from wager.serve.tools import called
 from wager.text import Text
@@ -197,18 +198,11 @@ def metrics(ticket: Ticket) -> JSON:
     """What docs/numbers.md defines, over all samples of the request; and the seed, drawn where none was given."""
     stats = ticket.stats
     n_forwards, n_tokens = sum(s.n_forwards for s in stats), sum(s.n_tokens for s in stats)
-    by_depth: list[list[int]] = []
-    for one in (s.accepted_by_depth for s in stats):
-        for depth, (accepted, drafted) in enumerate(one):
-            if depth == len(by_depth):
-                by_depth.append([0, 0])
-            by_depth[depth][0] += accepted
-            by_depth[depth][1] += drafted
     speculative = {
         "num_draft_tokens": sum(s.n_drafted for s in stats),
         "num_accepted_tokens": sum(s.n_accepted for s in stats),
         "tokens_per_forward": n_tokens / n_forwards if n_forwards else 0.0,
-        "accepted_by_depth": by_depth,
+        "accepted_by_depth": summed_by_depth([s.accepted_by_depth for s in stats]),
     }
     first_s = min((s.first_token_s for s in stats), default=0.0)
     total_s = max((s.total_s for s in stats), default=0.0)
