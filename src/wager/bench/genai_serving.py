@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from wager.bench.genai_worker import greedy
+
 
 def load(options: dict[str, Any]) -> tuple[Callable[[dict[str, Any]], dict[str, Any]], dict[str, Any]]:
     """What answers a load, and with what it runs."""
@@ -25,12 +27,7 @@ def _answer(genai: Any, pipeline: Any, eos_ids: list[int], question: dict[str, A
     import openvino as ov
 
     waiting = list(enumerate(question["prompts"]))[::-1]
-    config = genai.GenerationConfig()
-    config.do_sample = False
-    config.max_new_tokens = question["max_tokens"]
-    config.apply_chat_template = False
-    config.eos_token_id = eos_ids[0]
-    config.stop_token_ids = set(eos_ids)
+    config = greedy(genai, eos_ids, question)
     flying: dict[int, tuple[Any, float, list[float], int]] = {}
     requests = []
     start = time.perf_counter()

@@ -70,16 +70,22 @@ def _generate(genai: Any, pipeline: Any, mode: str, options: JSON, question: JSO
 
 
 def _config(genai: Any, mode: str, options: JSON, question: JSON) -> Any:
-    config = genai.GenerationConfig()
-    config.do_sample = False
-    config.max_new_tokens = question["max_tokens"]
-    config.ignore_eos = question["ignore_eos"]
-    config.apply_chat_template = False
-    if options["eos_ids"]:
-        config.eos_token_id = options["eos_ids"][0]
-        config.stop_token_ids = set() if question["ignore_eos"] else set(options["eos_ids"])
+    config = greedy(genai, options["eos_ids"], question)
     if mode in ("lookup", "draft"):
         config.num_assistant_tokens = options["n_draft"] or _N_DRAFT
     if mode == "lookup":
         config.max_ngram_size = _MAX_NGRAM
+    return config
+
+
+def greedy(genai: Any, eos_ids: list[int], question: JSON) -> Any:
+    """Its settings for a greedy answer; ``question``: max_tokens, and whether to ignore_eos (default: no)."""
+    config = genai.GenerationConfig()
+    config.do_sample = False
+    config.max_new_tokens = question["max_tokens"]
+    config.ignore_eos = question.get("ignore_eos", False)
+    config.apply_chat_template = False
+    if eos_ids:
+        config.eos_token_id = eos_ids[0]
+        config.stop_token_ids = set() if config.ignore_eos else set(eos_ids)
     return config
