@@ -6,6 +6,7 @@ from collections.abc import Callable
 from collections.abc import Sequence as ListLike
 from dataclasses import dataclass
 
+from wager.bench.suite import listed
 from wager.drafters.drawing import Drawing
 from wager.drafting import Tree, drawing_for, spelled
 from wager.errors import OptionError
@@ -53,7 +54,7 @@ def whole_numbers(name: str, text: str) -> list[int]:
 
 def chosen_rules(names: str) -> list[RuleInfo]:
     """The rules named, comma-separated, each once; all there are where none is. Raises ``OptionError``."""
-    given = [name.strip() for name in names.split(",") if name.strip()] or [*RULES, *LOSSY]
+    given = listed(names) or [*RULES, *LOSSY]
     infos = {spelled(info): info for info in map(rule_named, given)}
     return list(infos.values())
 

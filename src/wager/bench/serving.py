@@ -20,7 +20,7 @@ import numpy as np
 
 from wager.bench.peers import Worker
 from wager.bench.report import table
-from wager.bench.stats import bootstrap_median
+from wager.bench.stats import Percentiles, bootstrap_median, percentiles
 from wager.intervals import Interval
 from wager.types import JSON
 
@@ -35,11 +35,10 @@ class Cell:
     mode: str
     n_clients: int
     tokens_per_s: float
-    first_ms: tuple[float, float]  # median, 99 %
-    token_ms: tuple[float, float]
+    first_ms: Percentiles | None  # None where every request failed
+    token_ms: Percentiles | None  # None too where no answer is longer than a token
     against_off: Interval | None
     against_genai: Interval | None
-    n_errors: int
 
 
 def over_http(server: Worker, mode: str) -> Answered:
@@ -135,11 +134,10 @@ def _cell(n_clients: int, mode: str, rows: ListLike[JSON]) -> Cell:
         mode=mode,
         n_clients=n_clients,
         tokens_per_s=float(np.median([speed(row) for row in mine])),
-        first_ms=_percentiles([1e3 * r["first_s"] for r in good]),
-        token_ms=_percentiles(per_token),
+        first_ms=percentiles([1e3 * r["first_s"] for r in good]),
+        token_ms=percentiles(per_token),
         against_off=_against("off", n_clients, mode, rows),
         against_genai=_against(GENAI, n_clients, mode, rows),
-        n_errors=sum("error" in r for row in mine for r in row["requests"]),
     )
 
 
@@ -150,22 +148,21 @@ def speed(row: JSON) -> float:
 
 def _against(base: str, n_clients: int, mode: str, rows: ListLike[JSON]) -> Interval | None:
     by_round = {(r["round"], r["mode"]): speed(r) for r in rows if r["n_clients"] == n_clients}
-    rounds = sorted({i for i, _ in by_round})
-    pairs = [by_round[i, mode] / by_round[i, base] for i in rounds if {(i, mode), (i, base)} <= set(by_round)]
+    rounds = sorted({i for i, name in by_round if name == mode})
+    pairs = [by_round[i, mode] / by_round[i, base] for i in rounds if by_round.get((i, base))]
     return bootstrap_median(np.array(pairs)) if pairs and mode != base else None
 
 
-def _percentiles(values: list[float]) -> tuple[float, float]:
-    return (float(np.median(values)), float(np.quantile(values, 0.99))) if values else (0.0, 0.0)
+def errors(rows: ListLike[JSON]) -> int:
+    """Requests that failed."""
+    return sum("error" in r for row in rows for r in row["requests"])
 
 
 def differences(rows: ListLike[JSON]) -> int:
-    """Answers of our modes that are not the same text for the same prompt, which must be none."""
-    texts: dict[str, list[str]] = {}
-    for row in rows:
-        if row["mode"] != GENAI and all("text" in r for r in row["requests"]):
-            texts.setdefault(f"{row['round']}", []).append("\0".join(sorted(r["text"] for r in row["requests"])))
-    return sum(text != some[0] for some in texts.values() for text in some)
+    """Loads of our modes whose texts are not those of the first one, which must be none: all ask the same prompts."""
+    loads = [row["requests"] for row in rows if row["mode"] != GENAI]
+    texts = [sorted(r["text"] for r in requests) for requests in loads if all("text" in r for r in requests)]
+    return sum(some != texts[0] for some in texts)
 
 
 def markdown(found: ListLike[Cell]) -> str:
@@ -178,8 +175,8 @@ def markdown(found: ListLike[Cell]) -> str:
             f"{c.tokens_per_s:.0f}",
             "" if c.against_off is None else str(c.against_off),
             "" if c.against_genai is None else str(c.against_genai),
-            f"{c.first_ms[0]:.0f} ({c.first_ms[1]:.0f})",
-            f"{c.token_ms[0]:.1f} ({c.token_ms[1]:.1f})",
+            "" if c.first_ms is None else f"{c.first_ms.p50:.0f} ({c.first_ms.p99:.0f})",
+            "" if c.token_ms is None else f"{c.token_ms.p50:.1f} ({c.token_ms.p99:.1f})",
         ]
         for c in found
     ]

@@ -19,7 +19,7 @@ from wager.bench.answer import MissingPeer, Runner
 from wager.bench.journal import Journal
 from wager.bench.methods import Method, check_methods, parse_methods
 from wager.bench.run import EncodedPrompt, Measurement, Progress
-from wager.bench.suite import Prompt, choose, load_suite, sha256, suite_path
+from wager.bench.suite import Prompt, choose, listed, load_suite, sha256, suite_path
 from wager.errors import OptionError
 from wager.llm import LLM
 from wager.machine import cpu
@@ -62,8 +62,7 @@ def opened(options: Options, *, say: Callable[[str], None], progress: Progress) 
         seed=options.seed,
     )
     path = suite_path(options.suite)
-    tasks = [task.strip() for task in options.tasks.split(",") if task.strip()]
-    prompts = choose(load_suite(path), per_task=options.per_task, tasks=tasks)
+    prompts = choose(load_suite(path), per_task=options.per_task, tasks=listed(options.tasks))
     llms: dict[str, LLM] = {}
     for profile in dict.fromkeys(method.profile for method in methods):
         llms[profile] = ours.load(options.model, profile, threads=options.threads, progress=progress)

@@ -85,5 +85,10 @@ def choose(prompts: Iterable[Prompt], *, per_task: int | None, tasks: ListLike[s
     return chosen
 
 
+def listed(names: str) -> list[str]:
+    """The names in a comma-separated option."""
+    return [name.strip() for name in names.split(",") if name.strip()]
+
+
 def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -28,11 +28,12 @@ def quality(
 ) -> None:
     """Perplexity, KL, arg-max agreement, speed and bytes of models: the table to choose a quantisation by."""
     from wager.bench import quality as q
+    from wager.bench.suite import listed
 
     with Bars() as bars:
         table = q.measure(
             models,
-            profiles=[name.strip() for name in profiles.split(",") if name.strip()],
+            profiles=listed(profiles),
             reference=reference,
             text=text,
             n_prompts=prompts,

@@ -37,15 +37,15 @@ def serve(
     """
     from wager.bench import serving as s
     from wager.bench.our_serving import MODES
-    from wager.bench.suite import choose, load_suite, sha256, suite_path
+    from wager.bench.suite import choose, listed, load_suite, sha256, suite_path
 
-    names = [name.strip() for name in modes.split(",") if name.strip()]
+    names = listed(modes)
     if not names or not set(names) <= {*MODES, s.GENAI}:
         raise OptionError(f"--modes is `{modes}`: give some of {', '.join((*MODES, s.GENAI))}")
     if rounds < 1:
         raise OptionError(f"--rounds is `{rounds}`: give at least 1")
     path, counts = suite_path(suite), _counts(clients)
-    prompts = choose(load_suite(path), per_task=per_task, tasks=[t.strip() for t in tasks.split(",") if t.strip()])
+    prompts = choose(load_suite(path), per_task=per_task, tasks=listed(tasks))
     settings = {
         "model": model,
         "profile": profile,
@@ -60,7 +60,7 @@ def serve(
     text = s.markdown(s.cells(rows))
     (out / "load.md").write_text(text + "\n", encoding="utf-8")
     print(text)
-    n_errors, n_other = sum("error" in r for row in rows for r in row["requests"]), s.differences(rows)
+    n_errors, n_other = s.errors(rows), s.differences(rows)
     if n_errors or n_other:
         say(f"{n_errors} requests failed, {n_other} loads gave other texts")
         raise typer.Exit(1)
