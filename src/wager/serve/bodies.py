@@ -240,11 +240,17 @@ def sampling_options(body: ChatBody | CompletionBody, limits: Limits) -> JSON:
     options["logit_bias"] = _bias(body.logit_bias or {}, limits) or None
     options["logprobs"] = _n_logprobs(body)
     options["max_tokens"] = _max_tokens(body)
-    if body.n is not None and body.n > limits.max_n:
-        raise ApiError(400, f"`n` is {body.n}: at most {limits.max_n} here", param="n")
+    check_n(body.n, limits)
     if len(body.stop_token_ids or ()) > limits.max_bias:
         raise ApiError(400, f"`stop_token_ids` has {len(body.stop_token_ids or ())}: at most {limits.max_bias} here")
     return {name: value for name, value in options.items() if value is not None}
+
+
+def check_n(n: int | None, limits: Limits) -> int:
+    """How many answers are asked for, 1 where nothing is said. Raises ApiError beyond the server's limit."""
+    if n is not None and n > limits.max_n:
+        raise ApiError(400, f"`n` is {n}: at most {limits.max_n} here", param="n")
+    return n or 1
 
 
 def _stops(stop: str | list[str] | None, limits: Limits) -> tuple[str, ...] | None:

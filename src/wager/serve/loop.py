@@ -254,7 +254,7 @@ class EngineLoop:
         self._turn_away()
 
     def _turn_away(self) -> None:
-        for ticket in {id(t): t for t, _ in self._tickets.values()}.values():
+        for ticket in self._flying():
             ticket.put(ApiError(503, "the server is shutting down", code="shutting_down"))
             self._end(ticket)
 
@@ -292,7 +292,7 @@ class EngineLoop:
             events = self._engine.step()
         except Exception as error:  # a bug of ours: nobody knows whose, so all that run are told, and the next may try
             logging.getLogger("wager.serve").exception("a step failed")
-            for ticket in {id(t): t for t, _ in self._tickets.values()}.values():
+            for ticket in self._flying():
                 ticket.put(error)
                 self._end(ticket)
             return
@@ -310,11 +310,14 @@ class EngineLoop:
 
     def _expire(self) -> None:
         now = time.monotonic()
-        late = {id(t): t for t, _ in self._tickets.values() if now - t.arrived_s > t.ask.deadline_s}
-        for ticket in late.values():
+        for ticket in [t for t in self._flying() if now - t.arrived_s > t.ask.deadline_s]:
             message = f"the answer was not complete after {ticket.ask.deadline_s:.0f} s: ask for fewer tokens"
             ticket.put(ApiError(504, message, code="deadline_exceeded"))
             self._end(ticket)
+
+    def _flying(self) -> list[Ticket]:
+        """Requests of which something still runs or waits."""
+        return list(dict.fromkeys(ticket for ticket, _ in self._tickets.values()))
 
     def _end(self, ticket: Ticket) -> None:
         """Cancel what still runs of a request. Harmless where it has ended."""

@@ -18,7 +18,7 @@ from wager.grammar import JsonObject, JsonSchema
 from wager.llm import LLM
 from wager.score import Continuations, Scores, Terminator
 from wager.serve import deciding
-from wager.serve.bodies import ChatBody, CompletionBody, DecideBody, Message, ScoreBody, sampling_options
+from wager.serve.bodies import ChatBody, CompletionBody, DecideBody, Message, ScoreBody, check_n, sampling_options
 from wager.serve.config import Settings
 from wager.serve.errors import ApiError
 from wager.serve.formats import Echoed, Style
@@ -128,9 +128,8 @@ class Service:
 
     async def _drawn(self, body: DecideBody, tokens: list[int], hold: Hold) -> Law:
         """The law of ``n`` draws from the model's own law."""
-        limits, n = self.settings.limits, body.n or 1
-        if n > limits.max_n:
-            raise ApiError(400, f"`n` is {n}: at most {limits.max_n} here", param="n")
+        limits = self.settings.limits
+        n = check_n(body.n, limits)
         self._check_length(len(tokens))
         sampling = Sampling(temperature=1.0, max_tokens=body.max_tokens)
         seed = secrets.randbits(53) if body.seed is None else body.seed
