@@ -19,6 +19,24 @@ EOS = 3
 PROMPT_LENGTHS = (1, 2, 3, 9, 30)
 
 
+def kv_views(model):
+    """K and V of every layer in turns, as (blocks, positions, heads, size) that can be written.
+
+    Our kernels keep f16 as bytes, keys with the positions last.
+    """
+    for i, cache in enumerate(model._caches):
+        data = cache.data
+        if data.dtype != np.uint8:
+            yield data.transpose(0, 2, 1, 3)
+            continue
+        half = data.view(np.float16)
+        n_blocks, heads, positions, size = half.shape
+        if i % 2 == 0:
+            yield half.reshape(n_blocks, heads, size, positions).transpose(0, 3, 1, 2)
+        else:
+            yield half.transpose(0, 2, 1, 3)
+
+
 class RandomTrees:
     """A deliberately bad drafter: random trees; with a model, the right token now and then."""
 

@@ -83,14 +83,14 @@ class LLM(Asks):
         self._policy = planned(policy, drafter, num_draft_tokens, Tree(*tree.values()), self._rule)
         if require_identical:
             check_identical(self._rule, None)
-        if kv_cache_gb is not None and not 0 < kv_cache_gb < math.inf:
-            raise OptionError(f"`kv_cache_gb` is {kv_cache_gb}: give a positive number")
+        memory = _bytes_of(kv_cache_gb)
         self._progress, self._threads = progress, threads
-        kv_cache_bytes = None if kv_cache_gb is None else int(kv_cache_gb * 2**30)
         self.ir_dir = catalog.resolve(model, progress=progress)
         with ThreadPoolExecutor(1) as beside:  # the tokenizer loads while the graph compiles
             text = beside.submit(loaded_text, self.ir_dir)
-            self._model = load_model(self.ir_dir, profile=profile, threads=threads, kv_cache_bytes=kv_cache_bytes)
+            self._model = load_model(
+                self.ir_dir, profile=profile, threads=threads, kv_cache_bytes=memory, progress=progress
+            )
             self.text = text.result()
         self._continuations, self._defaults = Continuations(self.text), sampling_defaults(self.ir_dir)
         self.fingerprint = fingerprint_of(self._model, self.ir_dir)
@@ -190,6 +190,7 @@ class LLM(Asks):
             "context_length": self._model.context_length,
             "kv_cache_tokens": self._engine.cache.n_blocks * self._engine.cache.block_size,
             "passes": dict(self._model.passes),
+            "kernels": self._model.kernels or f"the plugin's ({self._model.kernels_reason})",
             "system_fingerprint": self.fingerprint,
             "exactness": promise(self._rule, self._model.profile.name, self._exactness.reason),
             "rows_rule": self._model.rows_rule,
@@ -286,3 +287,9 @@ class LLM(Asks):
         if self._model.switches_are_free:
             self._cost.switch_s = 0.0
         self._cost.observe(record.width, record.n_seqs, record.context, record.target_s)
+
+
+def _bytes_of(kv_cache_gb: float | None) -> int | None:
+    if kv_cache_gb is not None and not 0 < kv_cache_gb < math.inf:
+        raise OptionError(f"`kv_cache_gb` is {kv_cache_gb}: give a positive number")
+    return None if kv_cache_gb is None else int(kv_cache_gb * 2**30)

@@ -37,7 +37,12 @@ def cpu() -> JSON:
 
 
 def fingerprint(
-    model_hash: str, passes: Mapping[str, int], properties: Mapping[str, str], *, widths: ListLike[int]
+    model_hash: str,
+    passes: Mapping[str, int],
+    properties: Mapping[str, str],
+    *,
+    widths: ListLike[int],
+    kernels: str | None = None,
 ) -> str:
     """12 hex digits: within one fingerprint, text is the same for the same prompt, options and seed."""
     parts = {
@@ -45,6 +50,7 @@ def fingerprint(
         "passes": dict(sorted(passes.items())),
         "properties": dict(sorted(properties.items())),
         "widths": list(widths),
+        "kernels": kernels,
         "openvino": version("openvino"),
         "cpu": cpu(),
     }

@@ -42,7 +42,9 @@ def measured(
 
 def fingerprint_of(model: OpenVINOModel, ir_dir: Path) -> str:
     """Of a loaded model and all that its text may depend on."""
-    return fingerprint(model_hash(ir_dir), model.passes, model.properties, widths=model.profile.widths)
+    return fingerprint(
+        model_hash(ir_dir), model.passes, model.properties, widths=model.profile.widths, kernels=model.kernels
+    )
 
 
 def to_json(exactness: Exactness, cost: StepCost) -> JSON:

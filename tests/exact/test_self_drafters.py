@@ -8,7 +8,7 @@ import pytest
 
 from deep_tools import COUPLED, N_LAYERS, batch_of, make_deep, opened, target_of
 from drafter_tools import sequence
-from engine_tools import run
+from engine_tools import kv_views, run
 from wager.drafters import skip, window
 from wager.drafters.drawing import Drawing
 from wager.drafters.scratch import ScratchDrafter
@@ -129,8 +129,8 @@ class Guarded:
         found = []
         for seq in seqs:
             table = list(self._view.scratch(seq, seq.n_cached))
-            for cache in self._model._caches:
-                rows = np.moveaxis(cache.data[table], 2, 1)
+            for cache in kv_views(self._model):
+                rows = cache[table]
                 found.append(rows.reshape(-1, *rows.shape[2:])[: seq.n_cached].copy())
         return found
 
@@ -185,10 +185,10 @@ def test_a_window_depends_on_what_it_shows_alone_and_without_a_cut_is_the_target
     cut = batch_of([1, 2], past - 32 * (last - first), short, position=past)
     before = model.forward(cut).logits.copy()
     assert not np.allclose(before, whole)
-    for cache in model._caches:
-        cache.data[table[first:last]] = np.nan
+    for cache in kv_views(model):
+        cache[table[first:last]] = np.nan
     assert np.array_equal(model.forward(cut).logits, before)
-    model._caches[1].data[short[1]] *= np.float16(0.5)
+    list(kv_views(model))[1][short[1]] *= np.float16(0.5)
     assert not np.array_equal(model.forward(cut).logits, before)
     assert window.unseen_between(32, 64, 32)(90) == (1, 1)
 

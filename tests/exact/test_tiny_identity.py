@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine_tools import RandomTrees
+from engine_tools import RandomTrees, kv_views
 from wager.drafters.lookup import Lookup
 from wager.drafters.model import ModelDrafter
 from wager.engine import Engine
@@ -150,8 +150,8 @@ def test_the_self_check_reads_across_the_end_of_a_prompt(model):
                 n_rows = int(batch.starts[b + 1] - batch.starts[b])
                 last = batch.blocks[batch.block_starts[b + 1] - 1]
                 if n_rows > 1:
-                    for values in self._model._caches[1::2]:
-                        values.data[last, :, (past + n_rows - 1) % 32 + 1 :] = 0
+                    for values in list(kv_views(self._model))[1::2]:
+                        values[last, (past + n_rows - 1) % 32 + 1 :] = 0
             return forward
 
     assert check_exact(Zeroing(model), model.vocab_size).rule == "pair"

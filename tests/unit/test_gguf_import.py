@@ -18,6 +18,7 @@ from wager.errors import CapacityError, ModelError
 from wager.models.describe import check_ir
 from wager.models.fidelity import EXACT_PROPERTIES, PROBE, fidelities, fidelity
 from wager.models.gguf import import_gguf
+from wager.models.profiles import Profile
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -114,8 +115,9 @@ def test_fidelity_tells_a_faithful_import_from_a_coarse_one(tmp_path: Path) -> N
     path = gguf_file(tmp_path, qtype=QType.Q4_1)
     import_gguf(path, tmp_path / "good")
     import_gguf(path, tmp_path / "exact", form="int4-sum")
-    (good,) = fidelities(tmp_path / "good", path, [EXACT_PROPERTIES])
-    (exact,) = fidelities(tmp_path / "exact", path, [EXACT_PROPERTIES])
+    profile = Profile("exact", dict(EXACT_PROPERTIES))
+    (good,) = fidelities(tmp_path / "good", path, [profile])
+    (exact,) = fidelities(tmp_path / "exact", path, [profile])
     assert exact.kl < good.kl / 2 < 5e-3
     assert good.faithful
     assert good.n_tokens == 512

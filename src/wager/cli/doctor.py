@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from wager.cli import options as o
-from wager.cli.console import megabytes, print_json, say
+from wager.cli.console import Bars, megabytes, print_json, say
 
 if TYPE_CHECKING:
     from wager.types import JSON
@@ -22,8 +22,12 @@ def doctor(as_json: o.AsJson = False) -> None:
     Exit code 1 if anything is.
     """
     from wager.doctor import examine
+    from wager.models.kernels import kernels
 
     found = examine()
+    with Bars() as bars:
+        own, why_not = kernels(bars)
+    found["kernels"] = "own" if own is not None else f"the plugin's: {why_not}"
     if as_json:
         print_json(found)
     else:
@@ -47,6 +51,7 @@ def lines(found: JSON) -> list[str]:
         ("wager", f"{found['wager'] or 'not installed'} · Python {found['python']} · {found['system']}"),
         ("processor", f"{cpu['model']} ({cores})"),
         ("instructions", flags),
+        ("kernels", found["kernels"]),
         ("memory", f"{sizes[0]}, {sizes[1]} available"),
         *((name, version or "missing") for name, version in found["packages"].items()),
         ("WAGER_HOME", f"{home['path']} ({megabytes(home['free_bytes'])} free)"),

@@ -13,15 +13,19 @@ from wager.cli import options as o
 from wager.cli.console import Bars, megabytes, print_json
 
 if TYPE_CHECKING:
+    from wager.models.profiles import Profile
     from wager.text import Text
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
+_LITTLE = 1 << 28  # bytes of K/V memory: nothing is decoded
 PASSES = {
     "merge_products": "merged products (q/k/v, gate/up)",
     "paged_attention": "paged attention layers",
     "logits_for_rows": "logits for the asked rows only",
     "expose_hidden": "hidden states for drafters",
+    "own_products": "products by our kernels",
+    "own_attention": "attention layers by our kernels",
 }
 
 
@@ -38,15 +42,15 @@ def inspect(
     with Bars() as bars:
         folder = catalog.resolve(model, progress=bars)
         info = catalog.describe(folder)
-        passes, properties = examine_graph(folder)
+        passes, profile = examine_graph(folder)
         found = {
             **asdict(info),
             "path": str(folder),
             "special_tokens": special_tokens(Text(folder)),
             "passes": passes,
-            "default_properties": properties,
+            "default_properties": profile.properties,
             "tuned": {profile: tuning(folder, profile) for profile in ("fast", "max")},
-            **(faithfulness(folder, catalog.source_of(folder), properties, bars) if measure else {}),
+            **(faithfulness(folder, catalog.source_of(folder), profile, bars) if measure else {}),
         }
     if as_json:
         print_json(found)
@@ -54,19 +58,12 @@ def inspect(
         print("\n".join(lines(found, measure=measure)))
 
 
-def examine_graph(folder: Path) -> tuple[dict[str, int], dict[str, str]]:
-    """How often each graph pass applies (0: its pattern is not there), and the default profile's properties."""
-    import openvino
+def examine_graph(folder: Path) -> tuple[dict[str, int], Profile]:
+    """How often each graph pass applies (0: its pattern is not there), and the default profile as it is run here."""
+    from wager.models.openvino import load_model
 
-    from wager.models import graph, tuned
-    from wager.models.openvino import read_graph
-    from wager.models.profiles import profile_named
-
-    network = read_graph(openvino.Core(), folder)
-    passes = {"merge_products": graph.merge_products(network)}
-    found = tuned.profile_for(folder, "fast", threads=None)
-    profile = profile_named("fast", weights_group=graph.weights_group(network)) if isinstance(found, str) else found
-    return passes | graph.page(network, masks=False), profile.properties
+    model = load_model(folder, profile="fast", threads=None, kv_cache_bytes=_LITTLE)
+    return model.passes, model.profile
 
 
 def tuning(folder: Path, profile: str) -> dict[str, Any]:
@@ -88,16 +85,17 @@ def special_tokens(text: Text) -> dict[str, Any]:
 
 
 def faithfulness(
-    folder: Path, source: Path | None, properties: dict[str, str], progress: Callable[[str, int, int], None]
+    folder: Path, source: Path | None, profile: Profile, progress: Callable[[str, int, int], None]
 ) -> dict[str, Any]:
     """KL and arg-max agreement with the source's weights, exact and in the default profile; None without a source."""
     names = ("kl", "argmax_agreement", "default_kl", "default_argmax_agreement", "n_probe_tokens")
     if source is None:
         return dict.fromkeys(names)
     from wager.models.fidelity import EXACT_PROPERTIES, fidelities
+    from wager.models.profiles import Profile
 
     progress("comparing with the source weights", 0, 1)
-    exact, default = fidelities(folder, source, [EXACT_PROPERTIES, properties])
+    exact, default = fidelities(folder, source, [Profile("exact", dict(EXACT_PROPERTIES)), profile])
     progress("comparing with the source weights", 1, 1)
     values = (exact.kl, exact.argmax_agreement, default.kl, default.argmax_agreement, exact.n_tokens)
     return dict(zip(names, values, strict=True))

@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from wager.errors import ModelError
+from wager.models.kernels import kernels, passes
+from wager.models.profiles import Profile
 from wager.types import F32, F64
 
 FAITHFUL_KL = 5e-3
@@ -78,22 +80,22 @@ def fidelity(
     None when the source is unknown: there is nothing to compare with. Raises ``ModelError`` when the source does not
     have the IR's vocabulary.
     """
-    return None if gguf_path is None else fidelities(ir_dir, gguf_path, [properties])[0]
+    return None if gguf_path is None else fidelities(ir_dir, gguf_path, [Profile("given", dict(properties))])[0]
 
 
-def fidelities(ir_dir: Path, gguf_path: Path, settings: Sequence[Mapping[str, str]]) -> list[Fidelity]:
-    """``fidelity`` for several sets of properties, with the reference computed once."""
+def fidelities(ir_dir: Path, gguf_path: Path, profiles: Sequence[Profile]) -> list[Fidelity]:
+    """``fidelity`` in several profiles, with the reference computed once."""
     from wager.models import reference
     from wager.models.gguf_read import Source
 
     ids = probe_ids(ir_dir)
     source = Source(gguf_path)
-    imported = [imported_logits(ir_dir, ids, properties) for properties in settings]
+    imported = [imported_logits(ir_dir, ids, p.properties, own_kernels=p.kernels) for p in profiles]
     n_vocab = imported[0].shape[1]
     if n_vocab != source.shape.vocab:
         counts = f"{source.shape.vocab} and {n_vocab} tokens"
         raise ModelError(f"`{gguf_path.name}` and `{ir_dir}` have {counts}: give the file it was imported from")
-    kl, same, start = [0.0] * len(settings), [0] * len(settings), 0
+    kl, same, start = [0.0] * len(profiles), [0] * len(profiles), 0
     for rows in reference.logits(source, reference.hidden_states(source, ids), rows=_ROWS):
         for i, logits in enumerate(imported):
             ours = logits[start : start + len(rows)]
@@ -117,11 +119,20 @@ def probe_ids(ir_dir: Path) -> list[int]:
     return [int(i) for i in tokenizer.encode(PROBE).input_ids.data[0][:_MAX_TOKENS]]
 
 
-def imported_logits(ir_dir: Path, ids: list[int], properties: Mapping[str, str]) -> F32:
-    """Logits (T, V) of the stateful graph in ``ir_dir`` for ``ids`` from position 0."""
+def imported_logits(ir_dir: Path, ids: list[int], properties: Mapping[str, str], *, own_kernels: bool = False) -> F32:
+    """Logits (T, V) of the stateful graph in ``ir_dir`` for ``ids`` from position 0.
+
+    ``own_kernels``: its products are ours where there are kernels; attention is the plugin's.
+    """
     import openvino as ov
 
-    compiled = ov.Core().compile_model(str(ir_dir / "openvino_model.xml"), "CPU", dict(properties))
+    core = ov.Core()
+    graph = core.read_model(ir_dir / "openvino_model.xml")
+    packed: dict[str, passes.Packed] = {}
+    found = kernels()[0] if own_kernels else None
+    if found is not None:
+        passes.own_products(graph, found, packed)
+    compiled = core.compile_model(graph, "CPU", dict(properties))
     n = len(ids)
     inputs = {
         "input_ids": np.array([ids], np.int64),

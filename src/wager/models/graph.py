@@ -49,10 +49,9 @@ def merge_products(model: ov.Model) -> int:
     Returns the number of merged groups.
     """
     groups: dict[tuple[str, int], list[Any]] = collections.defaultdict(list)
-    for node in model.get_ordered_ops():
-        if node.get_type_name() == "MatMul" and _has_weights(node):
-            source = node.input_value(0)
-            groups[source.get_node().get_name(), source.get_index()].append(node)
+    for node in products_with_weights(model):
+        source = node.input_value(0)
+        groups[source.get_node().get_name(), source.get_index()].append(node)
     merged = sum(_merge(products) for products in groups.values() if len(products) > 1)
     if merged:
         model.validate_nodes_and_infer_types()
@@ -99,6 +98,11 @@ def _head(model: ov.Model) -> Any | None:
 
 def _names(result: Any) -> set[str]:
     return set(result.output(0).get_names() | result.input_value(0).get_names())
+
+
+def products_with_weights(model: ov.Model) -> list[Any]:
+    """The MatMul nodes whose second input is a constant matrix, plain or compressed, in the order of execution."""
+    return [node for node in model.get_ordered_ops() if node.get_type_name() == "MatMul" and _has_weights(node)]
 
 
 def _has_weights(matmul: Any) -> bool:
@@ -172,11 +176,7 @@ def _bytes(constant: Any) -> np.ndarray[Any, Any]:
 def weight_bytes(model: ov.Model) -> int:
     """Of the constants that products take as weights, scales and zero points included, each counted once."""
     constants: dict[str, int] = {}
-    pending = [
-        node.input_value(1).get_node()
-        for node in model.get_ops()
-        if node.get_type_name() == "MatMul" and _has_weights(node)
-    ]
+    pending = [node.input_value(1).get_node() for node in products_with_weights(model)]
     while pending:
         node = pending.pop()
         if node.get_type_name() == "Constant":
@@ -188,9 +188,7 @@ def weight_bytes(model: ov.Model) -> int:
 def weights_group(model: ov.Model) -> int:
     """Input channels that share a scale in most compressed products; 0 where scales are per channel or absent."""
     counts: collections.Counter[int] = collections.Counter()
-    for node in model.get_ops():
-        if node.get_type_name() != "MatMul" or not _has_weights(node):
-            continue
+    for node in products_with_weights(model):
         weights = node.input_value(1).get_node()
         while weights.get_type_name() != "Constant":
             weights = weights.input_value(0).get_node()

@@ -15,13 +15,16 @@ import openvino as ov
 
 from wager.errors import CapacityError, ModelError
 from wager.models import graph
+from wager.models.kernels import kernels, passes
 from wager.models.profiles import Profile, profile_named
 from wager.types import Batch, Forward, RowsRule
 
 BLOCK_SIZE = 32  # fixed by the CPU plugin
 _MIN_BLOCKS = 24  # what the self-check needs to read a block and a bit beside two other sequences
 _FULL_CONTEXTS = 8  # that many are plenty unless kv_cache_gb asks for more
-LANE_WIDTHS = (1, 2, 4, 8)  # widths that may get a compiled graph of their own
+LANE_WIDTHS = (1, 2, 4, 8, 16)  # widths that may get a compiled graph of their own
+_MOST_PLUGIN_LANE = 8  # where each holds the weights once more
+_LAYOUT_SIZE = 4096  # numbers that tell a graph of a fixed width where sequences lie; beyond, the one that takes any
 _SMALL_MODEL_BYTES = 400 << 20  # above this a lane takes too much memory, and saves too little (fact 11)
 # Per step, in units of about a millisecond on a small model: what a lane would have saved, and what compiling it takes.
 _FIXED_SHAPE_SAVES, _SWITCH_COSTS, _LANE_COSTS = 1, 6, 1500
@@ -60,6 +63,7 @@ class OpenVINOModel:
         kv_cache_bytes: int | None = None,
         context_length: int = 1 << 20,
         prepare: Callable[[ov.Model], object] | None = None,
+        progress: Callable[[str, int, int], None] | None = None,
     ) -> None:
         self._core = ov.Core()
         self._graph = read_graph(self._core, ir_dir)
@@ -67,7 +71,11 @@ class OpenVINOModel:
             prepare(self._graph)
         if isinstance(profile, str):
             profile = profile_named(profile, threads=threads, weights_group=graph.weights_group(self._graph))
-        self.profile = profile
+        self._kernels, self.kernels_reason = (
+            kernels(progress) if profile.kernels else (None, f"not in `{profile.name}`")
+        )
+        self._packed: dict[str, passes.Packed] = {}
+        self.profile = profile if self._kernels is None else profile.with_kernels()
         merged = graph.merge_products(self._graph) if profile.merge_products else 0
         self.passes: dict[str, int] = {"merge_products": merged, **graph.page(self._graph, masks=profile.masks)}
         if not self.passes["paged_attention"]:
@@ -80,9 +88,10 @@ class OpenVINOModel:
         wide = self._compile()
         self._caches = self._allocate(wide, kv_cache_bytes)
         self._lanes[None] = self._lane(wide)
-        self._may_add_lanes = (ir_dir / "openvino_model.bin").stat().st_size <= _SMALL_MODEL_BYTES
+        shared = self._kernels is not None and bool(self._packed)  # all graphs read the same packed weights
+        self._may_add_lanes = shared or (ir_dir / "openvino_model.bin").stat().st_size <= _SMALL_MODEL_BYTES
         self._last_width = 0
-        self._lost = dict.fromkeys(LANE_WIDTHS, 0)
+        self._lost = {width: 0 for width in LANE_WIDTHS if shared or width <= _MOST_PLUGIN_LANE}
 
     # -- what the engine asks ------------------------------------------------------------------------------------
 
@@ -113,9 +122,15 @@ class OpenVINOModel:
         return str(self._lanes[None].request.get_compiled_model().get_property(name))
 
     @property
+    def kernels(self) -> str | None:
+        """Which of our kernels it runs with, as a name of their code; None: the plugin's own (``kernels_reason``)."""
+        return None if self._kernels is None else self._kernels.key
+
+    @property
     def weight_bytes(self) -> int:
         """Of all weights that a forward multiplies with."""
-        return graph.weight_bytes(self._graph)
+        packed = sum(weights.data.nbytes for weights in self._packed.values())
+        return packed or graph.weight_bytes(self._graph)
 
     @property
     def tree_masks(self) -> bool:
@@ -124,7 +139,7 @@ class OpenVINOModel:
     @property
     def switches_are_free(self) -> bool:
         """Whether every width that may have a compiled graph of its own has one."""
-        return all(width in self._lanes for width in LANE_WIDTHS if width in self.widths)
+        return all(width in self._lanes for width in self._lost if width in self.widths)
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -137,25 +152,23 @@ class OpenVINOModel:
 
     def warm_up(self) -> None:
         """Compile the graphs of all lanes now."""
-        for width in LANE_WIDTHS if self._may_add_lanes else ():
+        for width in self._lost if self._may_add_lanes else ():
             if width in self.widths:
                 self._add_lane(width)
 
     def forward(self, batch: Batch) -> Forward:
         """One forward; writes K/V of every row. Logits and hidden states are views that the next forward overwrites."""
         n_rows = len(batch.tokens)
-        lane = self._lane_for(n_rows)
+        if self.passes["own_attention"]:
+            layout = passes.layout_of(batch, _LAYOUT_SIZE)
+            lane = self._lane_for(n_rows) if len(layout) == _LAYOUT_SIZE else self._lanes[None]
+            lane.put(passes.LAYOUT, layout)
+        else:
+            lane = self._lane_for(n_rows)
+            _put_layout(lane, batch, masks=self.profile.masks)
         put = lane.put
-        ends = batch.past + np.diff(batch.starts)
         put("input_ids", batch.tokens)
         put("position_ids", batch.positions)
-        put("max_context_len", np.array(ends.max(), np.int32))
-        put("past_lens", batch.past)
-        put("subsequence_begins", batch.starts)
-        put("block_indices", batch.blocks)
-        put("block_indices_begins", batch.block_starts)
-        if self.profile.masks:
-            _put_masks(lane, batch)
         n_wanted = len(batch.rows)
         rows = _padded_rows(batch.rows, n_rows if n_rows in self.widths else None)
         if self.passes["logits_for_rows"]:
@@ -213,12 +226,21 @@ class OpenVINOModel:
 
     def _compile(self, width: int | None = None) -> Any:
         """A graph for forwards of any number of rows, or of exactly ``width``: fixed shapes save their inference."""
-        if width is None:
-            return self._core.compile_model(self._graph, "CPU", self.profile.properties)
-        fixed = self._graph.clone()
-        inputs = ("input_ids", "position_ids", *([graph.ROWS] if self.passes["logits_for_rows"] else []))
-        fixed.reshape({name: [width] for name in inputs})
-        return self._core.compile_model(fixed, "CPU", self.profile.properties)
+        made = self._graph.clone()
+        attention = 0
+        if self._kernels is not None:
+            attention = passes.own_attention(made, self._kernels)
+            self.passes["own_products"] = passes.own_products(made, self._kernels, self._packed)
+        self.passes["own_attention"] = attention
+        if width is not None:
+            inputs = ("input_ids", "position_ids", *([graph.ROWS] if self.passes["logits_for_rows"] else []))
+            shapes: dict[str, list[int]] = {name: [width] for name in inputs}
+            if attention:  # nothing is left to infer, which takes as long as the kernel itself
+                shapes |= {passes.LAYOUT: [_LAYOUT_SIZE]}
+                ports = zip(_cache_ports(made), self._caches, strict=True)
+                shapes |= {port.get_any_name(): list(cache.shape) for port, cache in ports}
+            made.reshape(shapes)
+        return self._core.compile_model(made, "CPU", self.profile.properties)
 
     def _lane_for(self, n_rows: int) -> _Lane:
         """The graph for a forward of this width: its own, or the one that takes any.
@@ -275,6 +297,17 @@ def _output(lane: _Lane, index: int) -> Any:
     return data.reshape(-1, data.shape[-1])
 
 
+def _put_layout(lane: _Lane, batch: Batch, *, masks: bool) -> None:
+    """Where sequences start and lie, as the plugin's attention wants to be told."""
+    lane.put("max_context_len", np.array((batch.past + np.diff(batch.starts)).max(), np.int32))
+    lane.put("past_lens", batch.past)
+    lane.put("subsequence_begins", batch.starts)
+    lane.put("block_indices", batch.blocks)
+    lane.put("block_indices_begins", batch.block_starts)
+    if masks:
+        _put_masks(lane, batch)
+
+
 def _put_masks(lane: _Lane, batch: Batch) -> None:
     masks = batch.masks or (None,) * len(batch.past)
     flat = [np.zeros(0, np.uint8) if m is None else m.reshape(-1) for m in masks]
@@ -326,6 +359,7 @@ def load_model(
     threads: int | None,
     kv_cache_bytes: int | None = None,
     prepare: Callable[[ov.Model], object] | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
 ) -> OpenVINOModel:
     """The model of an IR folder (``catalog.resolve`` finds it) with the context length that the folder states.
 
@@ -341,4 +375,5 @@ def load_model(
         kv_cache_bytes=kv_cache_bytes,
         context_length=context_length,
         prepare=prepare,
+        progress=progress,
     )

@@ -17,7 +17,8 @@ class Profile:
     ``rules``: layouts under which logits should not depend on how tokens are grouped, best first; the self-check takes
     the first that holds. None: nothing is promised. ``masks``: draft trees go under a tree mask instead of as forks.
     ``merge_products``: products of the same input become one (fact 4). ``widths``: rows of a decoding step are padded
-    to one of these, wider ones to a multiple of 8 (fact 11).
+    to one of these, wider ones to a multiple of 8 (fact 11). ``kernels``: products and attention are our own where
+    they can be compiled (models/kernels).
     """
 
     name: str
@@ -26,13 +27,22 @@ class Profile:
     masks: bool = False
     merge_products: bool = True
     widths: tuple[int, ...] = HELD_WIDTHS
+    kernels: bool = False
+
+    def with_kernels(self) -> Profile:
+        """What it is where there are kernels: they compute in f32 on f16 K/V, and a row of theirs is like any other."""
+        properties = {**self.properties, "INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f16"}
+        return replace(self, properties=properties, rules=("any", *self.rules) if self.rules else ())
 
 
 _LATENCY = {"PERFORMANCE_HINT": "LATENCY"}
 
 PROFILES = {
     "fast": Profile(
-        "fast", {**_LATENCY, "INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f16"}, ("split", "pair")
+        "fast",
+        {**_LATENCY, "INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f16"},
+        ("split", "pair"),
+        kernels=True,
     ),
     "reference": Profile(
         "reference",
@@ -45,7 +55,7 @@ PROFILES = {
         ("split", "pair"),
     ),
     "u8": Profile("u8", {**_LATENCY, "INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "u8"}),
-    "max": Profile("max", dict(_LATENCY), masks=True),
+    "max": Profile("max", dict(_LATENCY), masks=True, kernels=True),
 }
 
 

@@ -13,7 +13,7 @@ from wager.models.describe import model_hash
 from wager.models.profiles import HELD_WIDTHS, PROFILES, Profile
 from wager.types import JSON
 
-FORMAT = 1  # of the record: raise it when what it holds, or how it was chosen, changes
+FORMAT = 2  # of the record: raise it when what it holds, or how it was chosen, changes
 _THREADS = "INFERENCE_NUM_THREADS"
 
 
@@ -24,16 +24,21 @@ class Tuned:
     properties: Mapping[str, str]
     merge_products: bool = True
     widths: tuple[int, ...] = HELD_WIDTHS
+    kernels: bool = False
 
     def profile(self, name: str) -> Profile:
         """The profile of that name, run in this way."""
         return replace(
-            PROFILES[name], properties=dict(self.properties), merge_products=self.merge_products, widths=self.widths
+            PROFILES[name],
+            properties=dict(self.properties),
+            merge_products=self.merge_products,
+            widths=self.widths,
+            kernels=self.kernels,
         )
 
     @classmethod
     def of(cls, profile: Profile) -> Tuned:
-        return cls(dict(profile.properties), profile.merge_products, profile.widths)
+        return cls(dict(profile.properties), profile.merge_products, profile.widths, profile.kernels)
 
     def to_json(self) -> JSON:
         return {**asdict(self), "widths": list(self.widths)}
@@ -45,7 +50,7 @@ class Tuned:
         widths = tuple(int(w) for w in data["widths"])
         if not widths or widths[0] < 1 or list(widths) != sorted(set(widths)):
             raise ValueError(f"widths {widths}")
-        return cls(properties, bool(data["merge_products"]), widths)
+        return cls(properties, bool(data["merge_products"]), widths, bool(data["kernels"]))
 
 
 def profile_for(ir_dir: Path, name: str, *, threads: int | None) -> str | Profile:
