@@ -132,7 +132,9 @@ def test_what_the_plugin_refuses_or_knows_already_costs_no_time():
     lab = FakeLab(refused="P=f16")
     search = run(lab, {"P": ["f16"], "GROUP": ["same", "32"]})
     assert lab.n_timed == 0
-    assert verdicts(search) == {"P=f16": "the plugin refuses GROUP=32, P=f16, products merged, widths 2, 8"}
+    assert verdicts(search) == {
+        "P=f16": "the plugin refuses GROUP=32, P=f16, the plugin's kernels, products merged, widths 2, 8"
+    }
 
 
 def test_a_far_start_may_win():

@@ -52,7 +52,9 @@ def tune(
     load = load_per_core()
     lab = OpenVINOLab(ir_dir, profile)
     base, search = _search(lab, profile, threads, start + _SEARCH_SHARE * budget_s, rng, progress)
-    quality, versus = lab.quality(search.best), _versus(lab, base, search.best, rng=rng, progress=progress)
+    quality = lab.quality(search.best)
+    versus = _versus(lab, base, search.best, rng=rng, progress=progress)
+    versus_plugin = _versus(lab, space.plugin_defaults(), search.best, rng=rng, progress=progress)
     model = lab.model(search.best)
     exactness = check_exact(model, model.vocab_size, model.profile.rules)
     model.max_rows, model.rows_rule = exactness.max_rows, exactness.rule
@@ -68,6 +70,7 @@ def tune(
         "n_left": search.n_left,
         "quality": {"kl": quality.kl, "argmax_agreement": quality.agreement},
         "versus_untuned": versus,
+        "versus_plugin": versus_plugin,
         "rows_rule": exactness.rule,
         "exactness": exactness.reason,
         "curve": [point.to_json() for point in points],
@@ -136,13 +139,13 @@ def _search(
 def _versus(
     lab: OpenVINOLab, base: Tuned, best: Tuned, *, rng: np.random.Generator, progress: Progress | None
 ) -> JSON | None:
-    """Time of the tuned setting over the untuned one's, by width, measured in turns; None where they are the same."""
+    """Time of the tuned setting over another's, by width, measured in turns; None where they are the same."""
     if best == base:
         return None
     done: Race | None = None
     for done in race(lab, base, best, contexts=CONTEXTS[:1], rng=rng):
         if progress is not None:
-            progress("comparing with the untuned", done.n_rounds, _FINAL_ROUNDS)
+            progress("comparing with what was", done.n_rounds, _FINAL_ROUNDS)
         if done.n_rounds == _FINAL_ROUNDS:
             break
     lab.keep(best)

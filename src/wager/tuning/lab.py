@@ -76,8 +76,11 @@ class OpenVINOLab:
     def effective(self, setting: Tuned) -> tuple[str, ...]:
         """What the plugin makes of it: settings that are equal here are the same."""
         model = self.model(setting)
-        asked = tuple(model.effective(name) for name in (*_NUMERIC, *_SCHEDULING))
-        return (*asked, str(model.passes["merge_products"]), str(setting.widths))
+        numeric = tuple(model.effective(name) for name in _NUMERIC)
+        if model.kernels is not None:  # what computes is ours, whatever the plugin would do
+            numeric = (model.kernels, *("" for _ in _NUMERIC[1:]))
+        scheduling = tuple(model.effective(name) for name in _SCHEDULING)
+        return (*numeric, *scheduling, str(model.passes["merge_products"]), str(setting.widths))
 
     def quality(self, setting: Tuned) -> Quality:
         """On the first tokens of the probe, read in narrow forwards as decoding does."""
@@ -151,6 +154,8 @@ def said(setting: Tuned, *, since: Tuned | None = None) -> str:
     before: Mapping[str, str] = {} if since is None else since.properties
     parts = [f"{name}={value}" for name, value in setting.properties.items() if before.get(name) != value]
     parts += [f"{name} as the plugin likes" for name in before if name not in setting.properties]
+    if since is None or setting.kernels != since.kernels:
+        parts.append("own kernels" if setting.kernels else "the plugin's kernels")
     if since is None or setting.merge_products != since.merge_products:
         parts.append("products merged" if setting.merge_products else "products apart")
     if since is None or setting.widths != since.widths:

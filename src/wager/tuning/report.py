@@ -34,7 +34,8 @@ def summary(record: JSON) -> list[str]:
             ("changed", said(best, since=Tuned.from_json(record["untuned"]))),
             ("to the reference profile", f"KL {quality['kl']:.2g}, same arg-max {quality['argmax_agreement']:.1%}"),
             *_busy(record["load_per_core"]),
-            *_versus(record["versus_untuned"]),
+            *_versus(record["versus_untuned"], "untuned"),
+            *_versus(record["versus_plugin"], "the plugin's defaults"),
             *(("v(n) in ms" if i == 0 else "", text) for i, text in enumerate(_curve(record["curve"]))),
             ("a verified token more", _slope(record["slopes"].get("ms_per_token"))),
             ("1000 tokens before more", _slope(record["slopes"].get("ms_per_1000_context"))),
@@ -114,11 +115,11 @@ def _busy(load: float | None) -> list[tuple[str, str]]:
     ]
 
 
-def _versus(found: JSON | None) -> list[tuple[str, str]]:
+def _versus(found: JSON | None, other: str) -> list[tuple[str, str]]:
     if found is None:
-        return [("gain", "none: nothing tried was clearly faster than the untuned setting")]
+        return [("gain", f"none: nothing tried was clearly faster than {other}")]
     forwards = ", ".join(f"{f['n_rows']}: {_ratio(f)}" for f in found["forwards"])
-    return [("time a token, to untuned", _ratio(found["per_token"])), ("v(n), to untuned", forwards)]
+    return [(f"to {other}", f"time a token {_ratio(found['per_token'])}, v(n) {forwards}")]
 
 
 def _curve(points: list[JSON]) -> list[str]:

@@ -24,6 +24,7 @@ _CHANCE = 0.05  # that as many rounds are won by two equal settings
 _MUCH_NEARER = 0.5  # of the best's KL: then equal speed is enough
 
 MERGED = "merged products"
+KERNELS = "own kernels"
 Coordinates = Mapping[str, ListLike[str]]
 Progress = Callable[[str, int, int], None]
 Cell = tuple[int, int]  # rows, context
@@ -207,5 +208,7 @@ def changed(setting: Tuned, name: str, value: str) -> Tuned:
     """The setting with one coordinate moved; a value of "" leaves the property to the plugin."""
     if name == MERGED:
         return replace(setting, merge_products=value == "on")
+    if name == KERNELS:
+        return replace(setting, kernels=value == "on")
     properties = {other: old for other, old in setting.properties.items() if other != name}
     return replace(setting, properties={**properties, name: value} if value else properties)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from wager.machine import cpu
+from wager.models.kernels import kernels
 from wager.models.profiles import PROFILES, profile_named
 from wager.models.tuned import Tuned
-from wager.tuning.search import MERGED
+from wager.tuning.search import KERNELS, MERGED
 
 _PER_CHANNEL = str(2**64 - 1)  # the plugin's largest group: one scale for a whole row of activations
 _SMT = Path("/sys/devices/system/cpu/smt/active")
@@ -18,18 +19,24 @@ def untuned(profile: str, *, threads: int | None, weights_group: int) -> Tuned:
     return Tuned.of(profile_named(profile, threads=threads, weights_group=weights_group))
 
 
+def plugin_defaults() -> Tuned:
+    """How OpenVINO runs a model that it is told nothing about but to be quick."""
+    return Tuned({"PERFORMANCE_HINT": "LATENCY"}, merge_products=False)
+
+
 def starts(profile: str, *, threads: int | None, weights_group: int) -> list[Tuned]:
     """Settings far from the profile's own, from which a search may go on."""
     if profile != "max":
         return []
     fast = untuned("fast", threads=threads, weights_group=weights_group)
-    return [Tuned(fast.properties, widths=PROFILES["max"].widths)]
+    return [Tuned(fast.properties, widths=PROFILES["max"].widths, kernels=fast.kernels)]
 
 
 def coordinates(*, threads: int | None, weights_group: int, n_merged: int) -> dict[str, list[str]]:
     """Values by coordinate, what matters most first; one that has no choice here is left out."""
     groups = dict.fromkeys(["0", "32", "64", "128", *([str(weights_group)] if weights_group else []), _PER_CHANNEL])
     found = {
+        KERNELS: ["on", "off"] if kernels()[0] is not None else [],
         "DYNAMIC_QUANTIZATION_GROUP_SIZE": list(groups),
         "INFERENCE_PRECISION_HINT": precisions(),
         "KV_CACHE_PRECISION": ["f16", "f32", "u8"],
