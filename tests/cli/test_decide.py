@@ -65,6 +65,19 @@ def test_the_whole_way_on_a_tiny_model(wager: Wager, tiny_llama: Path, tmp_path:
     assert [row["law_mean"] for row in rows_of(tmp_path / "out.csv")] == [row["law_mean"] for row in found]
 
 
+def test_one_row_is_told_as_one(wager: Wager, tiny_llama: Path, tmp_path: Path) -> None:
+    write_data(tmp_path, 1)
+    given = ["--model", str(tiny_llama), "--threads", "1", "--raw", "--labels", "a,b", "-n", "1", "--max-tokens", "1"]
+    result = wager(*command(tmp_path, *given, "--estimator", "sample", metric="accuracy"))
+    assert "1 row in" in result.err
+    assert "1 token beyond the prompt\n" in result.err
+    with (tmp_path / "data.csv").open("a") as file:
+        file.write("a,b,c\n")
+    result = wager(*command(tmp_path, *given, metric="accuracy"))
+    assert "has 1 row that cannot be used" in result.err
+    assert "mend it, or --skip-errors" in result.err
+
+
 def test_chains_of_reasoning_and_free_answers(wager: Wager, tiny_llama: Path, tmp_path: Path) -> None:
     write_data(tmp_path, 2)
     model = ["--model", str(tiny_llama), "--threads", "1", "-n", "2", "--max-tokens", "5", "--raw"]

@@ -102,6 +102,15 @@ def test_the_table_has_every_method_on_every_metric(tmp_path: Path, monkeypatch:
     assert json.loads(json.dumps(to_json(outcome), allow_nan=False))["n_targets"] == 40
 
 
+def test_ranks_are_not_judged_as_numbers_or_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_data(tmp_path, 12)
+    (tmp_path / "train.csv").write_text((tmp_path / "data.csv").read_text())
+    job = job_in(tmp_path, calibration=tmp_path / "train.csv", metric="rmse,mae,accuracy,pearson,spearman,multipartite")
+    outcome, _ = decided(job, monkeypatch)
+    [ranks] = [score for score in outcome.scores if score.method.name == "expected-rank"]
+    assert set(ranks.cells) == {"pearson", "spearman", "multipartite"}
+
+
 def test_intervals_come_from_calibration_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The line is fitted on every second row, the others size the intervals, by hand here."""
     write_data(tmp_path, 200)

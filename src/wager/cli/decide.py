@@ -110,9 +110,11 @@ def _run(job: Job, options: Mapping[str, object], plot: Path | None) -> Outcome:
 
 def _show(outcome: Outcome, job: Job, *, as_json: bool) -> None:
     from wager.decide.report import held, table, to_json
+    from wager.decide.words import counted
 
     errors = f", {outcome.n_errors} without an answer (see the column error)" if outcome.n_errors else ""
-    say(f"{outcome.n_rows} rows in {job.out}{errors}; {outcome.n_tokens} tokens beyond the prompts")
+    done = f"{counted(outcome.n_rows, 'row')} in {job.out}{errors}"
+    say(f"{done}; {counted(outcome.n_tokens, 'token')} beyond the {'prompt' if outcome.n_rows == 1 else 'prompts'}")
     if job.main == "enumerate" and outcome.covered < _LITTLE:
         say(f"the candidates hold {outcome.covered:.2g} of the model's probability: the prompt does not ask for them")
     if as_json:

@@ -18,6 +18,7 @@ from wager.decide.metrics import MetricInfo
 from wager.decide.plot import Picture, check_plot, rows_to_show
 from wager.decide.rules import decide, median, mode, rule_for
 from wager.decide.scoreboard import Score, Scoreboard, methods
+from wager.decide.words import counted
 from wager.decide.work import Survey, survey, work
 from wager.decide.writing import Column, writer
 from wager.journal import Journal
@@ -104,7 +105,7 @@ def run(
 def _tell_skipped(job: Job, surveys: list[Survey], say: Callable[[str], None]) -> None:
     for source, found in zip(job.sources, surveys, strict=True):
         if found.n_bad:
-            say(f"`{source.table.path}`: {found.n_bad} of {found.n} rows cannot be used ({found.first})")
+            say(f"`{source.table.path}`: {found.n_bad} of {counted(found.n, 'row')} cannot be used ({found.first})")
 
 
 def finish(job: Job, journal: Journal, picture: Picture | None) -> Outcome:

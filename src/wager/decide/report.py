@@ -7,6 +7,7 @@ from collections.abc import Sequence as ListLike
 
 from wager.decide.metrics import MetricInfo
 from wager.decide.outcome import Outcome
+from wager.decide.words import counted
 from wager.intervals import Interval
 from wager.types import JSON
 
@@ -37,7 +38,9 @@ def held(outcome: Outcome, coverage: float) -> str:
     if not found.n:
         return ""
     share, size = found.n_inside / found.n, found.size / found.n
-    return f"intervals hold {share:.1%} of {found.n} targets ({coverage:.1%} asked for), mean size {size:.3g}"
+    return (
+        f"intervals hold {share:.1%} of {counted(found.n, 'target')} ({coverage:.1%} asked for), mean size {size:.3g}"
+    )
 
 
 def to_json(outcome: Outcome) -> JSON:

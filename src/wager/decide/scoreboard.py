@@ -154,6 +154,11 @@ def _constant(name: str) -> Method:
     return Method(name, lambda row, metric: None, frozenset(), lambda metric: True)
 
 
+def _orders_only(metric: MetricInfo) -> bool:
+    """Whether ranks may stand for numbers: in correlations and shares of pairs, not in errors."""
+    return metric.kind == "numbers" and metric.whole is not None
+
+
 def _by_rule(name: str, rule: RuleInfo, metrics: ListLike[MetricInfo], options: Options, estimator: str) -> Method:
     told = options.only(rule.takes)
     own = frozenset(metric.spec for metric in metrics if rule_for(metric).name == rule.name)
@@ -163,6 +168,8 @@ def _by_rule(name: str, rule: RuleInfo, metrics: ListLike[MetricInfo], options: 
         return decide(row.laws[estimator], asked, options=told).value
 
     def fits(metric: MetricInfo) -> bool:
+        if rule.name == "expected-rank" and not _orders_only(metric):
+            return False
         numbers = rule.gives == metric.gives == "number" and (rule.name == "probability") == (metric.name == "auc")
         same = rule.gives == metric.gives and rule.gives != "number"
         answer = rule.gives in ("label", "number") and metric.gives in ("label", "number") and not metric.must

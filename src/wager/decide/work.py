@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from wager.decide.answered import Answered, Part
 from wager.decide.table import Row, Table
+from wager.decide.words import counted
 from wager.errors import OptionError, WagerError
 
 if TYPE_CHECKING:
@@ -80,7 +81,10 @@ def survey(source: Source, *, skip_errors: bool) -> Survey:
     if n == bad:
         raise OptionError(f"`{path}` has no rows to decide on ({result.first or 'only a header'}): give some")
     if bad and not skip_errors:
-        raise OptionError(f"`{path}` has {bad} rows that cannot be used ({result.first}): mend them, or --skip-errors")
+        bad_rows, them = counted(bad, "row"), "it" if bad == 1 else "them"
+        raise OptionError(
+            f"`{path}` has {bad_rows} that cannot be used ({result.first}): mend {them}, or --skip-errors"
+        )
     if source.part == "calibration" and not n_targets:
         raise OptionError(f"`{path}` has no row with a {source.target} to learn from: give some, or no --calibration")
     return result
