@@ -115,6 +115,8 @@ def _show(outcome: Outcome, job: Job, *, as_json: bool) -> None:
     errors = f", {outcome.n_errors} without an answer (see the column error)" if outcome.n_errors else ""
     done = f"{counted(outcome.n_rows, 'row')} in {job.out}{errors}"
     say(f"{done}; {counted(outcome.n_tokens, 'token')} beyond the {'prompt' if outcome.n_rows == 1 else 'prompts'}")
+    for warning in outcome.warnings:
+        say(warning)
     if job.main == "enumerate" and outcome.covered < _LITTLE:
         say(f"the candidates hold {outcome.covered:.2g} of the model's probability: the prompt does not ask for them")
     if as_json:

@@ -12,7 +12,7 @@ from wager.decide.calibration import Line, fit_line, on_line
 from wager.decide.conformal import Intervals, LabelSets, calibrate_intervals, calibrate_sets
 from wager.decide.law import Law
 from wager.decide.metrics import MetricInfo
-from wager.decide.options import Options
+from wager.decide.options import Entry, Options
 from wager.decide.rules import decide, mean, rule_for
 
 _FEWEST = 3  # rows for a line
@@ -34,7 +34,7 @@ class Learnt:
     def constant(self, metric: MetricInfo, options: Options) -> Any:
         """The best prediction for ``metric`` that is the same for every row; None without targets."""
         rule = rule_for(metric)
-        told = options.learnt(self.targets, rule.takes).only(rule.takes)
+        told = told_of(options, self.targets, rule)
         return decide(Law.of(self.targets), rule, options=told).value if self.targets else None
 
     def interval(self, law: Law) -> tuple[float, float] | None:
@@ -42,6 +42,11 @@ class Learnt:
         if self.intervals is None:
             return None
         return self.intervals.of(law, on_line(self.centre, [mean_of(law)])[0])
+
+
+def told_of(options: Options, targets: ListLike[Any], entry: Entry) -> Options:
+    """What a rule or a metric is told: of what it takes, that which was given, and that which ``targets`` tell."""
+    return (options.learnt(targets, entry.takes) if targets else options).only(entry.takes)
 
 
 def learn(rows: Iterable[Answered], main: str, *, labels: ListLike[Any], coverage: float) -> Learnt:

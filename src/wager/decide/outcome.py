@@ -13,14 +13,15 @@ from wager.decide.answered import Answered, Part, law_json
 from wager.decide.conformal import spread
 from wager.decide.job import Job
 from wager.decide.law import Law
-from wager.decide.learning import Learnt, learn, mean_of
+from wager.decide.learning import Learnt, learn, mean_of, told_of
 from wager.decide.metrics import MetricInfo
 from wager.decide.plot import Picture, check_plot, rows_to_show
-from wager.decide.rules import decide, median, mode, rule_for
+from wager.decide.rules import Decision, decide, median, mode, rule_for
 from wager.decide.scoreboard import Score, Scoreboard, methods
 from wager.decide.words import counted
 from wager.decide.work import Survey, survey, work
 from wager.decide.writing import Column, writer
+from wager.errors import OptionError
 from wager.journal import Journal
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Held:
 class Outcome:
     """``scores`` and ``held`` where a target was given. ``n_errors``: rows without an answer (the file says why).
     ``covered``: mean over the others of the probability, or the share of draws, that their laws stand for.
+    ``warnings``: what a rule or a metric could not do, in sentences.
     """
 
     n_rows: int
@@ -65,6 +67,7 @@ class Outcome:
     scores: list[Score]
     held: Held
     covered: float
+    warnings: list[str]
 
 
 def journal_of(out: Path) -> Path:
@@ -83,6 +86,7 @@ def run(
         check_plot(plot)
     surveys = [survey(source, skip_errors=job.skip_errors) for source in job.sources]
     _tell_skipped(job, surveys, say)
+    _check_rules(job, surveys[0].targets)
     journal = Journal(journal_of(job.out), {"settings": job.settings}, holds="answers", remedy=_REMEDY)
     try:
         work(
@@ -108,6 +112,21 @@ def _tell_skipped(job: Job, surveys: list[Survey], say: Callable[[str], None]) -
             say(f"`{source.table.path}`: {found.n_bad} of {counted(found.n, 'row')} cannot be used ({found.first})")
 
 
+def _check_rules(job: Job, targets: tuple[Any, ...]) -> None:
+    """Raises ``OptionError`` for a rule that would fail on every row: that is known without the model.
+
+    ``targets``: what can be learnt from.
+    """
+    values = job.answers.values if job.answers is not None and job.main == "enumerate" else ()
+    if job.reading.kind == "texts":
+        values = ("a", "b")  # tells whether the metric's library is there
+    for metric in job.metrics:
+        try:
+            decide(Law.of(values), rule_for(metric), options=told_of(job.options, targets, rule_for(metric)))
+        except OptionError as error:
+            raise OptionError(f"--metric `{metric.spec}` cannot be decided for: {error}") from error
+
+
 def finish(job: Job, journal: Journal, picture: Picture | None) -> Outcome:
     """All that follows from the answers, without the model."""
     learnt = _learnt(job, journal)
@@ -121,7 +140,8 @@ def finish(job: Job, journal: Journal, picture: Picture | None) -> Outcome:
         for row in _rows(journal, "data", job.rows):
             cells = decided.cells(row)
             write(cells)
-            n_rows, n_errors, n_tokens = n_rows + 1, n_errors + bool(cells["error"]), n_tokens + row.n_tokens
+            answered = not row.error and len(row.laws[job.main])
+            n_rows, n_errors, n_tokens = n_rows + 1, n_errors + (not answered), n_tokens + row.n_tokens
             covered += cells["covered"] or 0.0
             if picture is not None and not row.error:
                 picture.add(row, row.laws[job.main], {name: cells[f"prediction_{m.spec}"] for name, m in drawn.items()})
@@ -130,7 +150,8 @@ def finish(job: Job, journal: Journal, picture: Picture | None) -> Outcome:
                 held.add(row, cells)
     n_targets = len(board.targets) if board is not None else 0
     scores = board.scores() if board is not None and n_targets else []
-    return Outcome(n_rows, n_errors, n_tokens, n_targets, scores, held, covered / max(1, n_rows - n_errors))
+    warnings = decided.warnings + ([] if board is None else board.warnings)
+    return Outcome(n_rows, n_errors, n_tokens, n_targets, scores, held, covered / max(1, n_rows - n_errors), warnings)
 
 
 def _drawn(metrics: tuple[MetricInfo, ...]) -> dict[str, MetricInfo]:
@@ -158,6 +179,17 @@ class Decided:
     def __init__(self, job: Job, learnt: Learnt | None) -> None:
         self.job, self.learnt = job, learnt
         self.is_numbers = job.reading.kind == "numbers"
+        seen = learnt.targets if learnt is not None else ()
+        self._told = {metric.spec: told_of(job.options, seen, rule_for(metric)) for metric in job.metrics}
+        self._failed: dict[str, tuple[int, str]] = {}  # by metric, rows on which its rule failed, and why the first
+
+    @property
+    def warnings(self) -> list[str]:
+        """A sentence for each metric whose rule failed on rows that have an answer."""
+        return [
+            f"prediction_{spec} is empty in {counted(n, 'row')} with an answer (see the column error): {why}"
+            for spec, (n, why) in self._failed.items()
+        ]
 
     @property
     def columns(self) -> dict[str, Column]:
@@ -189,10 +221,9 @@ class Decided:
         if row.error:
             return found
         law = row.laws[self.job.main]
-        for metric in self.job.metrics:
-            decision = decide(law, rule_for(metric), options=self._told(metric))
-            found[f"prediction_{metric.spec}"] = _written(decision.value)
-            found["error"] = decision.reason
+        decisions = {metric.spec: self._decision(law, metric) for metric in self.job.metrics}
+        found |= {f"prediction_{spec}": _written(decision.value) for spec, decision in decisions.items()}
+        found["error"] = "; ".join(dict.fromkeys(decision.reason for decision in decisions.values() if decision.reason))
         return found | {"covered": law.covered} | self._interval(law) | (self._law(law) if len(law) else {})
 
     def _interval(self, law: Law) -> dict[str, Any]:
@@ -203,10 +234,13 @@ class Decided:
             return {"interval_labels": list(self.learnt.sets.of(law))}
         return {}
 
-    def _told(self, metric: MetricInfo) -> Any:
-        rule, seen = rule_for(metric), self.learnt.targets if self.learnt else ()
-        options = self.job.options.learnt(seen, rule.takes) if seen else self.job.options
-        return options.only(rule.takes)
+    def _decision(self, law: Law, metric: MetricInfo) -> Decision:
+        try:
+            return decide(law, rule_for(metric), options=self._told[metric.spec])
+        except OptionError as error:  # of this law alone: other rows, and other metrics, have their predictions
+            n, first = self._failed.get(metric.spec, (0, str(error)))
+            self._failed[metric.spec] = n + 1, first
+            return Decision(value=None, reason=f"{metric.spec}: {error}")
 
     def _law(self, law: Law) -> dict[str, Any]:
         found: dict[str, Any] = {"law_mode": _written(mode(law.values, law.weights)), "law_entropy": entropy(law)}

@@ -59,7 +59,7 @@ def to_json(outcome: Outcome) -> JSON:
     ]
     counts = {name: getattr(outcome, name) for name in ("n_rows", "n_errors", "n_targets", "n_tokens", "covered")}
     inside = {"n": outcome.held.n, "n_inside": outcome.held.n_inside, "size": _finite(outcome.held.size)}
-    return {**counts, "scores": scores, "intervals": inside}
+    return {**counts, "scores": scores, "intervals": inside, "warnings": outcome.warnings}
 
 
 def _best(outcome: Outcome, metric: MetricInfo) -> float:

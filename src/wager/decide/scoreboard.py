@@ -10,12 +10,13 @@ from typing import Any
 from wager.decide.answered import Answered
 from wager.decide.calibration import Line
 from wager.decide.law import Law
-from wager.decide.learning import Learnt, mean_of
+from wager.decide.learning import Learnt, mean_of, told_of
 from wager.decide.metrics import MetricInfo, interval
 from wager.decide.metrics.registry import positive_label
 from wager.decide.options import Options
 from wager.decide.rules import RuleInfo, decide, rule_for
 from wager.decide.rules import mode as heaviest
+from wager.errors import OptionError
 from wager.intervals import Interval
 
 Predict = Callable[[Answered, MetricInfo], Any]  # None: no answer
@@ -45,7 +46,8 @@ class Score:
 class Scoreboard:
     """Collects predictions row by row, then scores them. ``learnt``: from calibration rows, None without these.
 
-    Rows without an answer get the best constant, for all methods alike; how many is said.
+    Rows without an answer get the best constant, for all methods alike; how many is said. ``unjudged``: by metric, why
+    it has no number for some methods.
     """
 
     metrics: ListLike[MetricInfo]
@@ -54,6 +56,7 @@ class Scoreboard:
     learnt: Learnt | None
     targets: list[Any] = field(default_factory=list)
     predictions: dict[tuple[str, str], list[Any]] = field(default_factory=dict)
+    unjudged: dict[str, str] = field(default_factory=dict)
 
     def add(self, row: Answered) -> None:
         """One row; without a target, or with an error, it is not scored."""
@@ -64,29 +67,40 @@ class Scoreboard:
             for metric in filter(method.fits, self.metrics):
                 self.predictions.setdefault((method.name, metric.spec), []).append(method.predict(row, metric))
 
+    @property
+    def warnings(self) -> list[str]:
+        """A sentence for each metric that has no number for some methods."""
+        return [f"the table lacks numbers for {spec}: {why}" for spec, why in self.unjudged.items()]
+
     def scores(self) -> list[Score]:
         """In the order of the methods, the best constant last."""
         seen = self.learnt or Learnt(targets=tuple(self.targets), lines={})
-        fallback = {metric.spec: seen.constant(metric, self.options) for metric in self.metrics}
+        fallback = {metric.spec: self._constant(seen, metric) for metric in self.metrics}
         constants = Score(_constant("constant" if self.learnt else "constant (of these rows)"), {}, 0)
         scores = [Score(method, {}, 0) for method in self.methods] + [constants]
         for metric in self.metrics:
-            told = self.options.learnt(seen.targets, metric.takes).only(metric.takes)
+            told = told_of(self.options, seen.targets, metric)
             for score in scores:
                 raw = self.predictions.get((score.method.name, metric.spec))
                 if raw is None and score is not constants:
                     continue
                 filled = [fallback[metric.spec] if x is None else x for x in raw or [None] * len(self.targets)]
                 score.n_silent = max(score.n_silent, sum(x is None for x in raw or ()))
-                few = len(self.targets) > _MANY_ROWS
-                score.cells[metric.spec] = interval(
-                    metric,
-                    self.targets,
-                    filled,
-                    options=told,
-                    n_resamples=_FEW_RESAMPLES if few else _RESAMPLES,
-                )
+                n_resamples = _FEW_RESAMPLES if len(self.targets) > _MANY_ROWS else _RESAMPLES
+                try:
+                    found = interval(metric, self.targets, filled, options=told, n_resamples=n_resamples)
+                except OptionError as error:  # such as msle of a number below -1: other cells have theirs
+                    self.unjudged.setdefault(metric.spec, str(error))
+                else:
+                    score.cells[metric.spec] = found
         return scores
+
+    def _constant(self, seen: Learnt, metric: MetricInfo) -> Any:
+        try:
+            return seen.constant(metric, self.options)
+        except OptionError as error:
+            self.unjudged.setdefault(metric.spec, str(error))
+            return None
 
 
 def methods(
@@ -102,8 +116,7 @@ def methods(
     for estimator in (main, *others):
         for rule in {rule_for(metric).name: rule_for(metric) for metric in metrics}.values():
             name = rule.name if estimator == main else f"{rule.name}, {estimator}"
-            told = options.learnt(seen, rule.takes) if seen else options
-            found.append(_by_rule(name, rule, metrics, told, estimator))
+            found.append(_by_rule(name, rule, metrics, told_of(options, seen, rule), estimator))
     for name, line in (learnt.lines if learnt else {}).items():
         found.append(_answer(f"affine {name}", _on_line(line, name, main), options))
     return found
@@ -160,12 +173,14 @@ def _orders_only(metric: MetricInfo) -> bool:
 
 
 def _by_rule(name: str, rule: RuleInfo, metrics: ListLike[MetricInfo], options: Options, estimator: str) -> Method:
-    told = options.only(rule.takes)
     own = frozenset(metric.spec for metric in metrics if rule_for(metric).name == rule.name)
 
     def predict(row: Answered, metric: MetricInfo) -> Any:
         asked = rule_for(metric) if metric.spec in own else rule  # with the metric's own knob
-        return decide(row.laws[estimator], asked, options=told).value
+        try:
+            return decide(row.laws[estimator], asked, options=options).value
+        except OptionError:  # counted as no answer; the file of predictions comes with the reason
+            return None
 
     def fits(metric: MetricInfo) -> bool:
         if rule.name == "expected-rank" and not _orders_only(metric):

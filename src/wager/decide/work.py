@@ -54,11 +54,15 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """``n`` rows, of which ``n_bad`` cannot be used; ``first``: where the first of these stand, and why."""
+    """``n`` rows, of which ``n_bad`` cannot be used; ``first``: where the first of these stand, and why.
+
+    ``targets``: those of calibration rows, to learn from.
+    """
 
     n: int
     n_bad: int
     first: str
+    targets: tuple[Any, ...]
 
 
 def survey(source: Source, *, skip_errors: bool) -> Survey:
@@ -67,25 +71,25 @@ def survey(source: Source, *, skip_errors: bool) -> Survey:
     Raises ``OptionError`` where there are none, unless ``skip_errors`` where some cannot be used, and where none of
     those to learn from has a target.
     """
-    n, n_targets, bad = 0, 0, 0
+    n, bad = 0, 0
     first: list[str] = []
+    targets: list[Any] = []
     for found in source.rows():
         n += 1
         if not isinstance(found, Answered):
-            n_targets += found[0].target is not None
+            targets += [found[0].target] if source.part == "calibration" and found[0].target is not None else []
         else:
             bad += 1
             first += [f"line {found.line}: {found.error}"] if len(first) < _TOLD else []
     path, more = source.table.path, f", and {bad - len(first)} more" if bad > len(first) else ""
-    result = Survey(n, bad, "; ".join(first) + more)
+    result = Survey(n, bad, "; ".join(first) + more, tuple(targets))
     if n == bad:
         raise OptionError(f"`{path}` has no rows to decide on ({result.first or 'only a header'}): give some")
     if bad and not skip_errors:
-        bad_rows, them = counted(bad, "row"), "it" if bad == 1 else "them"
-        raise OptionError(
-            f"`{path}` has {bad_rows} that cannot be used ({result.first}): mend {them}, or --skip-errors"
-        )
-    if source.part == "calibration" and not n_targets:
+        found_bad, them = counted(bad, "row"), "it" if bad == 1 else "them"
+        why = f"{found_bad} that cannot be used ({result.first})"
+        raise OptionError(f"`{path}` has {why}: mend {them}, or --skip-errors")
+    if source.part == "calibration" and not targets:
         raise OptionError(f"`{path}` has no row with a {source.target} to learn from: give some, or no --calibration")
     return result
 
