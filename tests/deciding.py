@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -9,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from wager.decide.job import Job
 from wager.decide.law import Law
+from wager.decide.outcome import Outcome, run
 from wager.decide.work import Asker
 from wager.errors import PromptError
 
@@ -81,3 +84,17 @@ def write_data(folder: Path, n: int, *, padding: str = "") -> None:
     lines = [f'"row {i}, quoted{padding}",{i % 11 / 2}' for i in range(n)]
     (folder / "data.csv").write_text("text,score\n" + "\n".join(lines) + "\n", encoding="utf-8")
     (folder / "prompt.txt").write_text("Rate: {text}\nScore:\n", encoding="utf-8")
+
+
+def decided(job: Job, monkeypatch: pytest.MonkeyPatch, main: FakeEstimator | None = None) -> tuple[Outcome, list[str]]:
+    """Run the job with a stand-in for the model; what was said comes with the outcome."""
+    said: list[str] = []
+    assert job.answers is not None
+    main = main or FakeEstimator(job.answers.values)
+    monkeypatch.setattr(Job, "asker", lambda self, llm: fake_asker(self, llm, main))
+    return run(job, lambda: None, say=said.append, progress=lambda what, done, total: None), said  # type: ignore[arg-type, return-value]
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from deciding import write_data
+from deciding import rows_of, write_data
 from wager.decide.outcome import journal_of
 
 Wager = Callable[..., Any]
@@ -19,11 +18,6 @@ Wager = Callable[..., Any]
 def command(folder: Path, *more: str, metric: str = "rmse,mae") -> list[str]:
     usual = ["decide", str(folder / "data.csv"), "--prompt", str(folder / "prompt.txt"), "--metric", metric]
     return [*usual, "--out", str(folder / "out.csv"), *more]
-
-
-def rows_of(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def test_the_whole_way_on_a_tiny_model(wager: Wager, tiny_llama: Path, tmp_path: Path) -> None:
