@@ -112,7 +112,30 @@ def test_chains_of_reasoning_and_free_answers(wager: Wager, tiny_llama: Path, tm
         ("--out same.csv", "would overwrite"),
         ("--metric accuracy --labels Yes,no,yes", "`Yes` and `yes` differ by capital letters only"),
         ("--metric balanced-accuracy --labels a,b", "needs priors: give --calibration"),
-        ("--metric cost --labels a,b", "needs costs: use wager from Python"),
+        ("--metric cost --labels a,b", "needs costs: give --costs"),
+        ("--metric cost --costs costs.csv", "needs labels: give --labels"),
+        ("--metric accuracy --labels a,b --costs costs.csv", "needs --metric cost"),
+        ("--metric cost --labels a,b --costs none.csv", "`none.csv` cannot be read"),
+        (
+            "--metric cost --labels a,c --costs costs.csv",
+            "has the columns ['a', 'b']: give one for each label of ['a', 'c']",
+        ),
+        ("--metric cost --labels a,b --costs bad.csv", "has the cost `x`: give finite numbers"),
+        ("--metric cost --labels a,b --costs short.csv", "row 2 has 2 fields, the header 3"),
+        ("--labels 0..5 --conformal aps", "needs --calibration"),
+        ("--labels 0..5 --conformal aps --target score --calibration data.csv", "for numbers give one of absolute,"),
+        (
+            "--metric accuracy --labels a,b --conformal quantile --target score --calibration data.csv",
+            "for labels give one of aps, saps",
+        ),
+        ("--metric f1 --conformal aps --target score --calibration data.csv", "needs numbers or known labels"),
+        ("--labels 0..5 --abstain 0.1", "needs --calibration"),
+        ("--labels 0..5 --abstain 1 --target score --calibration data.csv", "--abstain is 1.0"),
+        ("--labels 0..5 --abstain 0.1 --target score --calibration data.csv", "ask for a metric of labels"),
+        (
+            "--metric balanced-accuracy --labels a,b --abstain 0.1 --target score --calibration data.csv",
+            "learns priors from the same rows",
+        ),
         ("--metric auc --labels a,b,c", "give `positive`"),
         ("--metric ndcg:5 --target score", "orders of all items"),
         ("--metric qwk --labels 0..5 --target score", "line 3: its score `0.5` is no answer of this kind"),
@@ -134,6 +157,9 @@ def test_mistakes_are_one_line_before_a_model_is_loaded(
     write_data(tmp_path, 2)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "same.csv").symlink_to("data.csv")
+    (tmp_path / "costs.csv").write_text("target,a,b\na,0,1\nb,5,0\n")
+    (tmp_path / "bad.csv").write_text("target,a,b\na,0,1\nb,x,0\n")
+    (tmp_path / "short.csv").write_text("target,a,b\na,0\n")
     result = wager(*command(tmp_path, *more.split()))
     assert (result.code, result.out) == (2, "")
     assert result.err.startswith("error: ")

@@ -55,6 +55,16 @@ def decide(
     coverage: Annotated[
         float | None, typer.Option("--coverage", help="Share of targets that intervals hold; default: 0.9.")
     ] = None,
+    conformal: Annotated[
+        str | None,
+        typer.Option("--conformal", help="aps, saps (sets); absolute, normalised, quantile (intervals)."),
+    ] = None,
+    abstain: Annotated[
+        float | None, typer.Option("--abstain", help="Of wrong answers let out at most this share.")
+    ] = None,
+    costs: Annotated[
+        Path | None, typer.Option("--costs", help="For the metric cost: CSV, a row for each target.")
+    ] = None,
     positive: Annotated[str | None, typer.Option("--positive", help="Label whose probability is scored (auc).")] = None,
     rows: Annotated[int | None, typer.Option("--rows", help="Only the first so many; more can follow later.")] = None,
     skip_errors: Annotated[
@@ -109,14 +119,14 @@ def _run(job: Job, options: Mapping[str, object], plot: Path | None) -> Outcome:
 
 
 def _show(outcome: Outcome, job: Job, *, as_json: bool) -> None:
-    from wager.decide.report import held, table, to_json
+    from wager.decide.report import held, released, table, to_json
     from wager.decide.words import counted
 
     errors = f", {outcome.n_errors} without an answer (see the column error)" if outcome.n_errors else ""
     done = f"{counted(outcome.n_rows, 'row')} in {job.out}{errors}"
     say(f"{done}; {counted(outcome.n_tokens, 'token')} beyond the {'prompt' if outcome.n_rows == 1 else 'prompts'}")
-    for warning in outcome.warnings:
-        say(warning)
+    for line in (*outcome.warnings, *released(outcome)):
+        say(line)
     if job.main == "enumerate" and outcome.covered < _LITTLE:
         say(f"the candidates hold {outcome.covered:.2g} of the model's probability: the prompt does not ask for them")
     if as_json:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wager.decide.candidates import Candidates, parse_labels, read_candidates
+from wager.decide.conformal import INTERVAL_METHODS, SET_METHODS
+from wager.decide.costs import read_costs
 from wager.decide.metrics import MetricInfo, metric_named
 from wager.decide.metrics.registry import positive_label
 from wager.decide.options import Options
@@ -52,7 +54,10 @@ class Job:
     calibration: Path | None = None
     calibration_rows: int | None = None
     coverage: float | None = None
+    conformal: str | None = None
+    abstain: float | None = None
     positive: str | None = None
+    costs: Path | None = None
     rows: int | None = None
     skip_errors: bool = False
     raw: bool = False
@@ -74,6 +79,7 @@ class Job:
         if self.temperature != 1 and not self._draws:
             raise OptionError(f"--temperature is {self.temperature}, and nothing is drawn to enumerate: leave it out")
         self._check_metrics()
+        self._check_calibrated()
 
     def _check_ranges(self) -> None:
         for name, value in (("-n", self.n), ("--rows", self.rows), ("--calibration-rows", self.calibration_rows)):
@@ -81,6 +87,8 @@ class Job:
                 raise OptionError(f"{name} is {value}: give at least 1")
         if self.coverage is not None and not 0 < self.coverage < 1:
             raise OptionError(f"--coverage is {self.coverage}: give a share between 0 and 1, e.g. 0.9")
+        if self.abstain is not None and not 0 < self.abstain < 1:
+            raise OptionError(f"--abstain is {self.abstain}: give a share of the wrong answers, e.g. 0.1")
         if not self.temperature > 0:
             raise OptionError(f"--temperature is {self.temperature}: give a positive number, 1 is the model's own law")
         if not 0 <= self.seed < 2**63:
@@ -88,7 +96,7 @@ class Job:
         if self.estimator is not None and self.estimator not in ESTIMATORS:
             raise OptionError(f"--estimator is `{self.estimator}`: give one of {', '.join(ESTIMATORS)}")
         suffix_of(self.out, "--out")
-        for path in (self.data, self.prompt, self.calibration, self.candidates):
+        for path in (self.data, self.prompt, self.calibration, self.candidates, self.costs):
             if path is not None and self.out.exists() and path.exists() and self.out.samefile(path):
                 raise OptionError(f"--out `{self.out}` would overwrite what is read: give another file")
 
@@ -103,6 +111,9 @@ class Job:
             ("--compare-estimators", self.compare_estimators or None, "--target", self.target),
             ("--calibration-rows", self.calibration_rows, "--calibration", self.calibration),
             ("--coverage", self.coverage, "--calibration", self.calibration),
+            ("--conformal", self.conformal, "--calibration", self.calibration),
+            ("--abstain", self.abstain, "--calibration", self.calibration),
+            ("--costs", self.costs, "--metric cost", "cost" in {metric.name for metric in self.metrics} or None),
             ("--bridge", self.bridge, "--reasoning", self.reasoning or None),
             ("--positive", self.positive, "--metric auc", "auc" in self.metric or None),
         )
@@ -112,12 +123,16 @@ class Job:
 
     def _check_metrics(self) -> None:
         """What a metric must be told is there, or will be learnt."""
-        ways = {"labels": "give --labels", "priors": "give --calibration, whose targets tell them"}
+        ways = {
+            "labels": "give --labels",
+            "costs": "give --costs",
+            "priors": "give --calibration, whose targets tell them",
+        }
         learnt = set() if self.calibration is None else {"priors"}
         for metric in self.metrics:
-            for lacks in sorted((metric.must | rule_for(metric).must) - self.options.given() - learnt):
-                way = ways.get(lacks, "use wager from Python")
-                raise OptionError(f"--metric `{metric.spec}` needs {lacks}: {way}")
+            lacking = (metric.must | rule_for(metric).must) - self.options.given() - learnt
+            for lacks in (name for name in ways if name in lacking):
+                raise OptionError(f"--metric `{metric.spec}` needs {lacks}: {ways[lacks]}")
             if metric.name in _RANK_ALL and self.target is not None:
                 raise OptionError(
                     f"--metric `{metric.spec}` judges orders of all items, and draws name a few: leave out --target, "
@@ -125,6 +140,36 @@ class Job:
                 )
             if "positive" in metric.takes:
                 positive_label(self.options)
+
+    def _check_calibrated(self) -> None:
+        """What is asked of calibration rows is possible for these answers."""
+        kind = self.reading.kind
+        if self.conformal is not None:
+            known: dict[str, tuple[str, ...]] = {"numbers": INTERVAL_METHODS}
+            if self.answers is not None:
+                known["labels"] = SET_METHODS
+            if kind not in known:
+                raise OptionError(f"--conformal `{self.conformal}` needs numbers or known labels: give --labels")
+            if self.conformal not in known[kind]:
+                names = ", ".join(known[kind])
+                raise OptionError(f"--conformal is `{self.conformal}`: for {kind} give one of {names}")
+        if self.abstain is not None:
+            if not self.withheld:
+                raise OptionError(
+                    f"--abstain `{self.abstain}` withholds what is right or wrong: ask for a metric of labels, such as "
+                    "accuracy, or look at the intervals"
+                )
+            for metric in self.withheld:
+                if "priors" in rule_for(metric).takes:
+                    raise OptionError(
+                        f"--abstain promises nothing for `{metric.spec}`, which learns priors from the same rows: "
+                        "use MetricAwarePredictor in Python, which halves them"
+                    )
+
+    @property
+    def withheld(self) -> tuple[MetricInfo, ...]:
+        """The metrics whose predictions can be withheld, if that is asked for: they are right or wrong."""
+        return tuple(metric for metric in self.metrics if metric.gives == "label" and self.abstain is not None)
 
     @property
     def _draws(self) -> bool:
@@ -155,7 +200,10 @@ class Job:
         """What rules and metrics are told."""
         values = self.answers.values if self.answers is not None else None
         positive = None if self.positive is None else self.reading.target(self.positive)
-        return Options(labels=values, positive=positive)
+        costs = None
+        if self.costs is not None and values is not None:
+            costs = read_costs(self.costs, values, self.reading.target)
+        return Options(labels=values, costs=costs, positive=positive)
 
     @cached_property
     def main(self) -> str:

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as ListLike
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from wager.decide.answered import Answered
 from wager.decide.calibration import Line, fit_line, on_line
-from wager.decide.conformal import Intervals, LabelSets, calibrate_intervals, calibrate_sets
+from wager.decide.conformal import (
+    INTERVAL_METHODS,
+    SET_METHODS,
+    Intervals,
+    LabelSets,
+    Release,
+    calibrate_intervals,
+    calibrate_release,
+    calibrate_sets,
+    confidence,
+)
+from wager.decide.job import Job
 from wager.decide.law import Law
 from wager.decide.metrics import MetricInfo
 from wager.decide.options import Entry, Options
@@ -23,6 +34,7 @@ class Learnt:
     """``targets`` (n,) that were seen; ``lines`` by name of a prediction, from it to the target.
 
     ``intervals`` around ``centre`` of the law's mean, or ``sets`` of labels, hold a target as often as was asked for.
+    ``releases`` by metric: when its prediction is given out.
     """
 
     targets: tuple[Any, ...]
@@ -30,6 +42,7 @@ class Learnt:
     centre: Line | None = None
     intervals: Intervals | None = None
     sets: LabelSets | None = None
+    releases: Mapping[str, Release] = field(default_factory=dict)
 
     def constant(self, metric: MetricInfo, options: Options) -> Any:
         """The best prediction for ``metric`` that is the same for every row; None without targets."""
@@ -49,25 +62,38 @@ def told_of(options: Options, targets: ListLike[Any], entry: Entry) -> Options:
     return (options.learnt(targets, entry.takes) if targets else options).only(entry.takes)
 
 
-def learn(rows: Iterable[Answered], main: str, *, labels: ListLike[Any], coverage: float) -> Learnt:
-    """From the rows that have a target and an answer; ``main`` is the estimator whose laws are used.
-
-    ``labels``: all labels where answers are labels that are no numbers, else nothing.
-    """
+def learn(rows: Iterable[Answered], job: Job) -> Learnt:
+    """From the rows that have a target and an answer, what ``job`` asks for, on the laws of its main estimator."""
     known = [row for row in rows if row.target is not None and not row.error]
-    targets, laws = [row.target for row in known], [row.laws[main] for row in known]
+    targets, laws = [row.target for row in known], [row.laws[job.main] for row in known]
     means = [mean_of(law) for law in laws]
     fitted = {"greedy": _line([row.greedy for row in known], targets), "mean": _line(means, targets)}
     lines = {name: line for name, line in fitted.items() if line is not None}
-    if labels:
-        sets = calibrate_sets(laws, targets, labels=labels, level=coverage)
-        return Learnt(targets=tuple(targets), lines=lines, sets=sets)
+    found = Learnt(targets=tuple(targets), lines=lines, releases=_releases(laws, targets, job))
+    if job.reading.kind == "labels" and job.options.labels:
+        by = next((name for name in SET_METHODS if name == job.conformal), SET_METHODS[0])
+        sets = calibrate_sets(laws, targets, labels=job.options.labels, level=job.level, method=by)
+        return replace(found, sets=sets)
     if not all(isinstance(target, float) for target in targets):
-        return Learnt(targets=tuple(targets), lines=lines)
+        return found
     # What the intervals stand on must have been fitted on other rows than those that size them.
     centre = _line(means[::2], targets[::2])
-    intervals = calibrate_intervals(laws[1::2], on_line(centre, means[1::2]), targets[1::2], level=coverage)
-    return Learnt(targets=tuple(targets), lines=lines, centre=centre, intervals=intervals)
+    centres = on_line(centre, means[1::2])
+    method = next((name for name in INTERVAL_METHODS if name == job.conformal), INTERVAL_METHODS[0])
+    intervals = calibrate_intervals(laws[1::2], centres, targets[1::2], level=job.level, method=method)
+    return replace(found, centre=centre, intervals=intervals)
+
+
+def _releases(laws: ListLike[Law], targets: ListLike[Any], job: Job) -> dict[str, Release]:
+    """For each metric whose predictions may be withheld; nothing is learnt that they rest on."""
+    found, confidences = {}, [confidence(law) for law in laws]
+    for metric in job.withheld:
+        rule = rule_for(metric)
+        told = told_of(job.options, (), rule)
+        wrong = [decide(law, rule, options=told).value != y for law, y in zip(laws, targets, strict=True)]
+        assert job.abstain is not None
+        found[metric.spec] = calibrate_release(confidences, wrong, alpha=job.abstain)
+    return found
 
 
 def mean_of(law: Law) -> float | None:

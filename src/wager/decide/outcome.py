@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from wager.decide.answered import Answered, Part, law_json
-from wager.decide.conformal import spread
+from wager.decide.conformal import Release, confidence, spread
 from wager.decide.job import Job
 from wager.decide.law import Law
 from wager.decide.learning import Learnt, learn, mean_of, told_of
@@ -53,11 +53,30 @@ class Held:
             self.size += high - low
 
 
+@dataclass(slots=True)
+class Released:
+    """Of ``n`` answers, and of the ``n_wrong`` that a target shows to be wrong, how many were released by ``rule``."""
+
+    rule: Release
+    n: int = 0
+    n_out: int = 0
+    n_wrong: int = 0
+    n_wrong_out: int = 0
+
+    def add(self, row: Answered, prediction: Any, released: bool) -> None:
+        """A row with a prediction counts."""
+        if prediction is None:
+            return
+        wrong = row.target is not None and prediction != row.target
+        self.n, self.n_out = self.n + 1, self.n_out + released
+        self.n_wrong, self.n_wrong_out = self.n_wrong + wrong, self.n_wrong_out + (wrong and released)
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """``scores`` and ``held`` where a target was given. ``n_errors``: rows without an answer (the file says why).
     ``covered``: mean over the others of the probability, or the share of draws, that their laws stand for.
-    ``warnings``: what a rule or a metric could not do, in sentences.
+    ``released``: by metric, what was withheld. ``warnings``: what a rule or a metric could not do, in sentences.
     """
 
     n_rows: int
@@ -67,6 +86,7 @@ class Outcome:
     scores: list[Score]
     held: Held
     covered: float
+    released: dict[str, Released]
     warnings: list[str]
 
 
@@ -135,6 +155,7 @@ def finish(job: Job, journal: Journal, picture: Picture | None) -> Outcome:
     n_rows = n_errors = n_tokens = 0
     covered = 0.0
     decided, held = Decided(job, learnt), Held()
+    released = {spec: Released(rule) for spec, rule in (learnt.releases if learnt else {}).items()}
     drawn = _drawn(job.metrics)
     with writer(job.out, decided.columns) as write:
         for row in _rows(journal, "data", job.rows):
@@ -145,13 +166,16 @@ def finish(job: Job, journal: Journal, picture: Picture | None) -> Outcome:
             covered += cells["covered"] or 0.0
             if picture is not None and not row.error:
                 picture.add(row, row.laws[job.main], {name: cells[f"prediction_{m.spec}"] for name, m in drawn.items()})
+            for spec, counts in released.items():
+                counts.add(row, cells[f"prediction_{spec}"], bool(cells[f"released_{spec}"]))
             if board is not None:
                 board.add(row)
                 held.add(row, cells)
     n_targets = len(board.targets) if board is not None else 0
     scores = board.scores() if board is not None and n_targets else []
     warnings = decided.warnings + ([] if board is None else board.warnings)
-    return Outcome(n_rows, n_errors, n_tokens, n_targets, scores, held, covered / max(1, n_rows - n_errors), warnings)
+    covered /= max(1, n_rows - n_errors)
+    return Outcome(n_rows, n_errors, n_tokens, n_targets, scores, held, covered, released, warnings)
 
 
 def _drawn(metrics: tuple[MetricInfo, ...]) -> dict[str, MetricInfo]:
@@ -163,8 +187,7 @@ def _drawn(metrics: tuple[MetricInfo, ...]) -> dict[str, MetricInfo]:
 def _learnt(job: Job, journal: Journal) -> Learnt | None:
     if job.calibration is None:
         return None
-    labels = job.options.labels if job.reading.kind == "labels" else None
-    return learn(_rows(journal, "calibration", None), job.main, labels=labels or (), coverage=job.level)
+    return learn(_rows(journal, "calibration", None), job)
 
 
 def _rows(journal: Journal, part: Part, most: int | None) -> Iterator[Answered]:
@@ -199,6 +222,8 @@ class Decided:
         if self.job.target is not None:
             found["target"] = value
         found |= {f"prediction_{metric.spec}": self._kind(metric) for metric in self.job.metrics}
+        if self.learnt is not None:
+            found |= dict.fromkeys((f"released_{spec}" for spec in self.learnt.releases), "count")
         found["law_mode"] = value
         if self.is_numbers:
             found |= {"law_mean": "number", "law_median": "number", "law_spread": "number"}
@@ -224,6 +249,8 @@ class Decided:
         decisions = {metric.spec: self._decision(law, metric) for metric in self.job.metrics}
         found |= {f"prediction_{spec}": _written(decision.value) for spec, decision in decisions.items()}
         found["error"] = "; ".join(dict.fromkeys(decision.reason for decision in decisions.values() if decision.reason))
+        for spec, release in (self.learnt.releases if self.learnt is not None else {}).items():
+            found[f"released_{spec}"] = decisions[spec].value is not None and release.of(confidence(law))
         return found | {"covered": law.covered} | self._interval(law) | (self._law(law) if len(law) else {})
 
     def _interval(self, law: Law) -> dict[str, Any]:

@@ -43,6 +43,26 @@ def held(outcome: Outcome, coverage: float) -> str:
     )
 
 
+def released(outcome: Outcome) -> list[str]:
+    """What was withheld, and what that promises: sentences, none where nothing was to be withheld."""
+    lines = []
+    for spec, found in outcome.released.items():
+        alpha, n_wrong = found.rule.alpha, counted(found.rule.n_wrong, "wrong calibration answer")
+        line = f"{spec}: {found.n_out} of {counted(found.n, 'answer')} released, by {n_wrong}"
+        if math.isinf(found.rule.threshold):
+            line += f" (none is with fewer than {math.ceil(1 / alpha - 1 - 1e-9)})"
+        if found.n_wrong:
+            share = f"{found.n_wrong_out / found.n_wrong:.1%}"
+            line += f"; of {counted(found.n_wrong, 'wrong one')} {found.n_wrong_out}, {share}"
+        lines.append(line)
+    for found in list(outcome.released.values())[:1]:
+        lines.append(
+            f"promised, on average over calibration sets: at most {found.rule.alpha:.1%} of the wrong answers are "
+            "released; not promised: how many of those released are wrong"
+        )
+    return lines
+
+
 def to_json(outcome: Outcome) -> JSON:
     """The same for programs."""
     scores = [
@@ -59,7 +79,12 @@ def to_json(outcome: Outcome) -> JSON:
     ]
     counts = {name: getattr(outcome, name) for name in ("n_rows", "n_errors", "n_targets", "n_tokens", "covered")}
     inside = {"n": outcome.held.n, "n_inside": outcome.held.n_inside, "size": _finite(outcome.held.size)}
-    return {**counts, "scores": scores, "intervals": inside, "warnings": outcome.warnings}
+    names = ("n", "n_out", "n_wrong", "n_wrong_out")
+    let_out = {
+        spec: {**{name: getattr(found, name) for name in names}, "alpha": found.rule.alpha}
+        for spec, found in outcome.released.items()
+    }
+    return {**counts, "scores": scores, "intervals": inside, "released": let_out, "warnings": outcome.warnings}
 
 
 def _best(outcome: Outcome, metric: MetricInfo) -> float:
