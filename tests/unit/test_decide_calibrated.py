@@ -42,6 +42,8 @@ def test_costs_decide_and_are_read_in_any_order(tmp_path: Path, monkeypatch: pyt
     outcome, _ = decided(job, monkeypatch)
     found = [row["prediction_cost"] for row in rows_of(tmp_path / "out.csv")]
     assert found == [LABELS[int(np.argmin(law.weights @ np.array(costs)))] for law in laws]
+    job_without = job_in(tmp_path, **labelled(tmp_path, calibration=None))
+    assert job_without.settings == job.settings  # the same answers serve both
     by_name = {score.method.name: score for score in outcome.scores}
     assert by_name["least-cost"].method.best_for == {"cost"}
     assert set(by_name["mode"].cells) == {"cost", "accuracy"}

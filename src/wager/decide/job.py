@@ -255,11 +255,13 @@ class Job:
     def settings(self) -> JSON:
         """All that changes what the model answers. Metrics, coverage and --rows do not: they can be changed later."""
         answers = None if self.answers is None else [list(pair) for pair in self.answers.pairs]
+        # Labels that are texts are read in the same way whatever the metrics.
+        only_labels = self.reading.only_labels and self.reading.kind == "numbers"
         return {
             "data": _named(self.data),
             "prompt": _named(self.prompt),
             "candidates": None if answers is None else self.labels or _named(self.candidates or Path()),
-            "kind of answer": "labels only" if self.reading.only_labels else self.reading.kind,
+            "kind of answer": "labels only" if only_labels else self.reading.kind,
             "target": self.target,
             "n": self.n,
             "estimators": [self.main, *self.others],
