@@ -34,6 +34,8 @@ def measured(
         progress("checking that speculation cannot change text here", 0, 1)
     exactness = check_exact(model, n_valid_ids, model.profile.rules)
     model.max_rows, model.rows_rule = exactness.max_rows, exactness.rule
+    if model.lanes_are_cheap:
+        model.warm_up()  # so that widths are timed as they will run
     cost = StepCost(known_widths(model))
     calibrate(model, cost, progress=progress)
     _remember(key, to_json(exactness, cost))

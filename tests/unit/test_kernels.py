@@ -124,6 +124,44 @@ def test_bits_of_a_row_do_not_depend_on_rows_beside_it_or_threads(
         assert np.array_equal(one(x[picked])[0], whole[picked]), n
 
 
+def test_eight_bits_that_came_from_four_are_four_again(own: Kernels) -> None:
+    """Exactly where the levels are whole codes apart, to a code where they are not, and not at all for other codes."""
+    rng = np.random.default_rng(10)
+    q = rng.integers(0, 16, (60, 5, 32))
+    k, shift = rng.integers(1, 17, (60, 5, 1)), rng.integers(-127, 0, (60, 5, 1))
+    codes = k * q + np.minimum(shift, 127 - 15 * k)
+    codes[7, 2] = -5  # all the same
+    found = own.levels(codes.astype(np.int8))
+    assert found is not None
+    q4, steps, starts = found
+    assert q4.max() <= 15
+    assert np.array_equal(starts[..., None] + steps[..., None] * q4, codes)
+    uneven = np.rint(rng.uniform(-127, -120, (60, 5, 1)) + rng.uniform(15, 16, (60, 5, 1)) * q).astype(np.int8)
+    found = own.levels(uneven)
+    assert found is not None
+    assert np.abs(found[2][..., None] + found[1][..., None] * found[0] - uneven).max() <= 1
+    assert own.levels(rng.integers(-127, 128, (60, 5, 32)).astype(np.int8)) is None
+    codes[3, 1] = rng.integers(-127, 128, 32)
+    assert own.levels(codes.astype(np.int8)) is None
+
+
+def test_a_product_of_such_weights_takes_half_the_bytes(own: Kernels) -> None:
+    rng = np.random.default_rng(11)
+    codes = (9 * rng.integers(0, 16, (48, 6, 32)) - 60).astype(np.int8)
+    scale = rng.uniform(0.001, 0.01, (48, 6, 1)).astype(np.float16)
+    node = op.multiply(op.convert(op.constant(codes), "f32"), op.convert(op.constant(scale), "f32"))
+    x = op.parameter([-1, 192], np.float32, name="x")
+    graph = ov.Model([op.matmul(x, op.reshape(node, op.constant(np.array([48, 192])), False), False, True)], [x])
+    packed: dict[str, passes.Packed] = {}
+    assert passes.own_products(graph, own, packed) == 1
+    assert [p.bits for p in packed.values()] == [4]
+    values = rng.normal(size=(5, 192)).astype(np.float32)
+    whole, scales = rounded(values)
+    weights = (codes * scale.astype(np.float64)).reshape(48, 192)
+    expected = (whole * scales).reshape(5, 192) @ weights.T
+    assert np.abs(compiled(own, graph)(values)[0] - expected).max() < 1e-3 * np.abs(expected).max()
+
+
 def test_what_the_kernel_does_not_know_stays_with_the_plugin(own: Kernels) -> None:
     odd, _ = weights_graph("i8", 40, 64, 32, zero=False, half=True, seed=5)  # 40 outputs are no whole tiles
     x = op.parameter([-1, 64], np.float32)
@@ -152,16 +190,15 @@ class Attention:
             for name, w in zip("qkv", (width, kv_width, kv_width), strict=True)
         ]
         shape = [n_blocks, heads.kv, BLOCK, 2 * heads.size]
-        caches = [op.parameter(shape, np.uint8, name=name) for name in ("keys", "values")]
+        self._caches = [np.full(shape, 0xFF, np.uint8) for _ in "kv"]  # f16 NaN wherever nothing was written
         layout = op.parameter([-1], np.int32, name="layout")
         attributes = {"heads": heads.n, "kv_heads": heads.kv, "size": heads.size, "window": heads.window, "scale": 0.3}
-        node = own.make("WagerAttention", [p.output(0) for p in (*inputs, *caches, layout)], attributes)
-        self._request = compiled(own, ov.Model([node.output(0)], [*inputs, *caches, layout]), threads)
-        self._caches = [np.full(shape, 0xFF, np.uint8) for _ in caches]  # f16 NaN wherever nothing was written
+        at = dict(zip(("keys", "values"), (int(c.ctypes.data) for c in self._caches), strict=True))
+        node = own.make("WagerAttention", [p.output(0) for p in (*inputs, layout)], {**attributes, **at})
+        self._request = compiled(own, ov.Model([node.output(0)], [*inputs, layout]), threads)
 
     def __call__(self, q: F32, k: F32, v: F32, batch: Batch) -> F32:
-        inputs = [q, k, v, *(ov.Tensor(c, shared_memory=True) for c in self._caches), passes.layout_of(batch)]
-        return np.array(self._request(inputs, share_inputs=True)[0])
+        return np.array(self._request([q, k, v, passes.layout_of(batch)])[0])
 
 
 def batch_of(*seqs: tuple[int, int, list[int]], masks: tuple[npt.NDArray[np.uint8] | None, ...] | None = None) -> Batch:

@@ -11,7 +11,7 @@ from wager.llm import LLM
 from wager.machine import fingerprint
 from wager.models import tuned
 from wager.models.openvino import load_model
-from wager.models.profiles import HELD_WIDTHS, PROFILES
+from wager.models.profiles import HELD_WIDTHS, OWN_WIDTHS, PROFILES
 from wager.models.tuned import Tuned
 
 FOUND = Tuned({**PROFILES["fast"].properties, "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}, False, (1, 4, 8))
@@ -23,7 +23,7 @@ def load(ir_dir, **options):
 
 def untuned_widths(model):
     """Our kernels have no need of a second row (design fact 5)."""
-    return HELD_WIDTHS if model.kernels else HELD_WIDTHS[1:]
+    return OWN_WIDTHS if model.kernels else HELD_WIDTHS[1:]
 
 
 def test_the_next_load_uses_it(tiny_llama):

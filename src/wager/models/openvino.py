@@ -22,12 +22,13 @@ from wager.types import Batch, Forward, RowsRule
 BLOCK_SIZE = 32  # fixed by the CPU plugin
 _MIN_BLOCKS = 24  # what the self-check needs to read a block and a bit beside two other sequences
 _FULL_CONTEXTS = 8  # that many are plenty unless kv_cache_gb asks for more
-LANE_WIDTHS = (1, 2, 4, 8, 16)  # widths that may get a compiled graph of their own
-_MOST_PLUGIN_LANE = 8  # where each holds the weights once more
+PLUGIN_LANES = (1, 2, 4, 8)  # widths that may get a compiled graph of their own, where each holds the weights once more
+_SMALL_MODEL_BYTES = 400 << 20  # above this such a lane takes too much memory, and saves too little (fact 11)
+# Per step, in units of about a millisecond on a small model: what a lane would have saved, what changing the width
+# takes, and what compiling a lane takes.
+_PLUGIN_SAVES, _PLUGIN_SWITCH, _PLUGIN_LANE = 1, 6, 1500
+_OWN_SAVES, _OWN_SWITCH, _OWN_LANE = 3, 2, 500
 _LAYOUT_SIZE = 4096  # numbers that tell a graph of a fixed width where sequences lie; beyond, the one that takes any
-_SMALL_MODEL_BYTES = 400 << 20  # above this a lane takes too much memory, and saves too little (fact 11)
-# Per step, in units of about a millisecond on a small model: what a lane would have saved, and what compiling it takes.
-_FIXED_SHAPE_SAVES, _SWITCH_COSTS, _LANE_COSTS = 1, 6, 1500
 
 
 class _Lane:
@@ -85,13 +86,19 @@ class OpenVINOModel:
         self.kv_owner: object = None
         self.rows_rule: RowsRule = self.profile.rules[0] if self.profile.rules else "any"  # until the self-check
         self._lanes: dict[int | None, _Lane] = {}  # by the width they hold; None takes any
+        self._own_shapes = {} if self._kernels is None else passes.cache_shapes(self._graph)
+        self._caches: list[Any] = []
+        if self._own_shapes:
+            blocks = [(ov.Type.u8, self._own_shapes[port.get_any_name()]) for port in _cache_ports(self._graph)]
+            self._caches = self._allocate(blocks, kv_cache_bytes)
         wide = self._compile()
-        self._caches = self._allocate(wide, kv_cache_bytes)
+        if not self._own_shapes:
+            self._caches = self._allocate([_block_of(port) for port in _cache_ports(wide)], kv_cache_bytes)
         self._lanes[None] = self._lane(wide)
-        shared = self._kernels is not None and bool(self._packed)  # all graphs read the same packed weights
-        self._may_add_lanes = shared or (ir_dir / "openvino_model.bin").stat().st_size <= _SMALL_MODEL_BYTES
+        self._own = bool(self._packed) and bool(self._own_shapes)  # all graphs share weights and K/V: lanes are cheap
+        self._may_add_lanes = self._own or (ir_dir / "openvino_model.bin").stat().st_size <= _SMALL_MODEL_BYTES
         self._last_width = 0
-        self._lost = {width: 0 for width in LANE_WIDTHS if shared or width <= _MOST_PLUGIN_LANE}
+        self._lost = dict.fromkeys(self.profile.widths if self._own else PLUGIN_LANES, 0)
 
     # -- what the engine asks ------------------------------------------------------------------------------------
 
@@ -150,6 +157,11 @@ class OpenVINOModel:
         """Rows a forward of ``n_rows`` is padded to, so that few widths occur (fact 11)."""
         return next((w for w in self.widths if w >= n_rows), -(-n_rows // 8) * 8)
 
+    @property
+    def lanes_are_cheap(self) -> bool:
+        """Whether a graph of a fixed width takes half a second and little memory."""
+        return self._own
+
     def warm_up(self) -> None:
         """Compile the graphs of all lanes now."""
         for width in self._lost if self._may_add_lanes else ():
@@ -194,15 +206,14 @@ class OpenVINOModel:
         in the form that kernels want.
         """
         other = copy(self)
+        other.passes = dict(self.passes)
         other._graph = self._graph.clone()
         change(other._graph)
-        wide = other._compile()
-        kept = {port.get_any_name() for port in _cache_ports(wide)}
-        mine = zip(_cache_ports(self._graph), self._caches, strict=True)
-        other._caches = [cache for port, cache in mine if port.get_any_name() in kept]
+        kept = {port.get_any_name() for port in _cache_ports(other._graph)}
+        other._caches = [cache for name, cache in self._named_caches().items() if name in kept]
         other.rows_rule, other._may_add_lanes = "any", False  # drafts keep a width, and memory is dear
         other._lanes = {}
-        other._lanes[None] = other._lane(wide)
+        other._lanes[None] = other._lane(other._compile())
         return other
 
     def put(self, name: str, values: npt.NDArray[Any]) -> None:
@@ -229,16 +240,15 @@ class OpenVINOModel:
         made = self._graph.clone()
         attention = 0
         if self._kernels is not None:
-            attention = passes.own_attention(made, self._kernels)
+            addresses = {name: int(cache.data.ctypes.data) for name, cache in self._named_caches().items()}
+            attention = passes.own_attention(made, self._kernels, addresses) if self._own_shapes else 0
             self.passes["own_products"] = passes.own_products(made, self._kernels, self._packed)
         self.passes["own_attention"] = attention
         if width is not None:
             inputs = ("input_ids", "position_ids", *([graph.ROWS] if self.passes["logits_for_rows"] else []))
             shapes: dict[str, list[int]] = {name: [width] for name in inputs}
             if attention:  # nothing is left to infer, which takes as long as the kernel itself
-                shapes |= {passes.LAYOUT: [_LAYOUT_SIZE]}
-                ports = zip(_cache_ports(made), self._caches, strict=True)
-                shapes |= {port.get_any_name(): list(cache.shape) for port, cache in ports}
+                shapes[passes.LAYOUT] = [_LAYOUT_SIZE]
             made.reshape(shapes)
         return self._core.compile_model(made, "CPU", self.profile.properties)
 
@@ -249,8 +259,11 @@ class OpenVINOModel:
         without has cost about as much as compiling takes (the ski-rental rule: never more than twice the best).
         """
         if n_rows not in self._lanes and n_rows in self._lost and self._may_add_lanes:
-            self._lost[n_rows] += _FIXED_SHAPE_SAVES + _SWITCH_COSTS * (n_rows != self._last_width)
-            if self._lost[n_rows] > _LANE_COSTS:
+            saves, switch, lane = (
+                (_OWN_SAVES, _OWN_SWITCH, _OWN_LANE) if self._own else (_PLUGIN_SAVES, _PLUGIN_SWITCH, _PLUGIN_LANE)
+            )
+            self._lost[n_rows] += saves + switch * (n_rows != self._last_width)
+            if self._lost[n_rows] > lane:
                 self._add_lane(n_rows)
         if n_rows in self._lanes:
             return self._lanes[n_rows]
@@ -263,15 +276,18 @@ class OpenVINOModel:
 
     def _lane(self, compiled: Any) -> _Lane:
         request = compiled.create_infer_request()
-        for port, cache in zip(_cache_ports(compiled), self._caches, strict=True):
-            request.set_tensor(port, cache)
+        for port in _cache_ports(compiled):  # none where our kernels know them by address
+            request.set_tensor(port, self._named_caches()[port.get_any_name()])
         return _Lane(request)
 
-    def _allocate(self, compiled: Any, kv_cache_bytes: int | None) -> list[Any]:
-        """K/V tensors for every layer; pages of memory are touched only when rows are written."""
-        ports = _cache_ports(compiled)
-        shapes = [[d.get_length() for d in list(port.get_partial_shape())[1:]] for port in ports]
-        sizes = [int(np.prod(shape)) * port.get_element_type().size for port, shape in zip(ports, shapes, strict=True)]
+    def _named_caches(self) -> dict[str, Any]:
+        """K/V tensors by the name of their input in the paged graph."""
+        names = [port.get_any_name() for port in _cache_ports(self._graph)]
+        return dict(zip(names, self._caches, strict=True)) if self._caches else {}
+
+    def _allocate(self, blocks: ListLike[tuple[Any, list[int]]], kv_cache_bytes: int | None) -> list[Any]:
+        """K/V tensors of these types and shapes of a block; pages of memory are touched only when rows are written."""
+        sizes = [int(np.prod(shape)) * element.size for element, shape in blocks]
         budget = default_kv_cache_bytes() if kv_cache_bytes is None else kv_cache_bytes
         n_blocks = budget // sum(sizes)
         n_plenty = _FULL_CONTEXTS * -(-self.context_length // BLOCK_SIZE)
@@ -283,10 +299,7 @@ class OpenVINOModel:
         if kv_cache_bytes is None:
             n_blocks = min(n_blocks, max(n_plenty, 64))
         try:
-            return [
-                ov.Tensor(port.get_element_type(), ov.Shape([n_blocks, *shape]))
-                for port, shape in zip(ports, shapes, strict=True)
-            ]
+            return [ov.Tensor(element, ov.Shape([n_blocks, *shape])) for element, shape in blocks]
         except (RuntimeError, MemoryError) as error:
             raise CapacityError(f"`kv_cache_gb` of {budget / 2**30:.2f} is more than there is: give less") from error
 
@@ -345,6 +358,11 @@ def _cache_ports(compiled: Any) -> list[Any]:
     """K/V inputs in a fixed order: key 0, value 0, key 1, …"""
     ports = [p for p in compiled.inputs if p.get_any_name().startswith(("key_cache.", "value_cache."))]
     return sorted(ports, key=lambda p: (int(p.get_any_name().split(".")[1]), p.get_any_name()))
+
+
+def _block_of(port: Any) -> tuple[Any, list[int]]:
+    """Type and shape of a block of a K/V input of the plugin's."""
+    return port.get_element_type(), [d.get_length() for d in list(port.get_partial_shape())[1:]]
 
 
 def _first_line(error: Exception) -> str:

@@ -8,6 +8,7 @@ from wager.errors import OptionError
 from wager.types import RowsRule
 
 HELD_WIDTHS = (1, 2, 4, 8, 16)
+OWN_WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16)  # our kernels take a fixed width at no price, and every row costs something
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,9 @@ class Profile:
     def with_kernels(self) -> Profile:
         """What it is where there are kernels: they compute in f32 on f16 K/V, and a row of theirs is like any other."""
         properties = {**self.properties, "INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f16"}
-        return replace(self, properties=properties, rules=("any", *self.rules) if self.rules else ())
+        rules: tuple[RowsRule, ...] = ("any", *self.rules) if self.rules else ()
+        widths = OWN_WIDTHS if self.widths == HELD_WIDTHS else self.widths
+        return replace(self, properties=properties, rules=rules, widths=widths)
 
 
 _LATENCY = {"PERFORMANCE_HINT": "LATENCY"}

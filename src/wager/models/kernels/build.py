@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import shutil
@@ -14,17 +15,22 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from wager.errors import WagerError
 from wager.home import wager_home
 from wager.machine import cpu
+from wager.types import F32
 
 SWITCH = "WAGER_KERNELS"  # "0": do without; else the folder where they are kept
 _HERE = Path(__file__).parent
-_SOURCES = ("lanes.hpp", "product.hpp", "attention.hpp", "ops.cpp")
+_SOURCES = ("lanes.hpp", "product.hpp", "attention.hpp", "packing.hpp", "ops.cpp")
 _FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fvisibility=hidden", "-w")
 _COMPILERS = ("c++", "g++", "clang++")
 _NEEDS = ({"avx512f", "avx512_vnni"}, {"avx2", "f16c"})  # either is enough
 _LONGEST_S = 300
+U8 = npt.NDArray[np.uint8]
 _DOING = "compiling kernels for this processor, once"
 
 
@@ -42,6 +48,28 @@ class Kernels:
     def make(self, kind: str, inputs: list[Any], attributes: dict[str, Any]) -> Any:
         """A node of the operation ``kind``."""
         return _factory(self.path).create(kind, inputs, attributes)
+
+    def levels(self, codes: npt.NDArray[np.int8]) -> tuple[U8, F32, F32] | None:
+        """Eight-bit codes (rows, n, 32) of weights that were rounded to four bits before: their four-bit codes q
+        (rows, n, 32), steps and starts (rows, n), codes = start + step * q but for the rounding. None if they were not.
+        """
+        assert codes.flags.c_contiguous
+        q = np.empty(codes.shape, np.uint8)
+        steps, starts = np.empty(codes.shape[:2], np.float32), np.empty(codes.shape[:2], np.float32)
+        of = _library(self.path).wager_levels(_at(codes), steps.size, _at(q), _at(steps), _at(starts))
+        return (q, steps, starts) if of else None
+
+    def pack(self, codes: U8, scale: F32, offset: F32 | None, *, bits: int, half: bool, to: U8) -> None:
+        """Codes (rows, n, 32) of ``bits`` bits, scale and offset (rows, n), into the order of product.hpp."""
+        rows, n, _ = codes.shape
+        arrays: list[npt.NDArray[Any]] = [codes, scale, *([] if offset is None else [offset])]
+        assert all(array.flags.c_contiguous for array in arrays)
+        zeros = None if offset is None else _at(offset)
+        _library(self.path).wager_pack(_at(codes), _at(scale), zeros, rows, n, bits, half, _at(to))
+
+
+def _at(array: npt.NDArray[Any]) -> int:
+    return int(array.ctypes.data)
 
 
 def kernels(progress: Callable[[str, int, int], None] | None = None) -> tuple[Kernels | None, str | None]:
@@ -108,6 +136,16 @@ def _key(compiler: str) -> str:
     sources = [_HERE.joinpath(name).read_text() for name in _SOURCES]
     parts = [*sources, *_FLAGS, told, str(cpu()), version("openvino")]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+@cache
+def _library(path: Path) -> ctypes.CDLL:
+    found = ctypes.CDLL(str(path))
+    pointer = ctypes.c_void_p
+    found.wager_levels.argtypes = [pointer, ctypes.c_int64, pointer, pointer, pointer]
+    found.wager_pack.argtypes = [pointer] * 3 + [ctypes.c_int] * 4 + [pointer]
+    found.wager_pack.restype = None
+    return found
 
 
 @cache

@@ -1,10 +1,11 @@
-// The kernels as operations of OpenVINO graphs. Weights are not inputs: they stay where Python packed them, once for all
-// graphs, and a graph names them by address (passes.py keeps them alive).
+// The kernels as operations of OpenVINO graphs. Weights, keys and values are not inputs: they stay where Python has them,
+// once for all graphs, and a graph names them by address (openvino.py keeps them alive as long as its graphs).
 
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
 
 #include <algorithm>
+#include <atomic>
 #include <vector>
 
 #include <openvino/core/extension.hpp>
@@ -12,11 +13,13 @@
 #include <openvino/op/op.hpp>
 
 #include "attention.hpp"
+#include "packing.hpp"
 #include "product.hpp"
 
 namespace wager {
 
 constexpr int MANY_ROWS = 64;  // from here on, work per row is shared among threads too
+constexpr int64_t LITTLE = 1 << 17;  // multiplications that are done before other threads are awake
 constexpr float LOG2_E = 1.4426950408889634f;
 
 template <class Work>
@@ -24,6 +27,32 @@ void side_by_side(int n, const Work& work) {
     if (n == 1) work(0);
     else tbb::parallel_for(0, n, work, tbb::static_partitioner());
 }
+
+template <template <class> class Of>
+auto of_form(int bits, bool offsets, bool half) {
+    static constexpr decltype(&Of<Form<4, false, false>>::run) all[] = {
+        Of<Form<4, false, false>>::run, Of<Form<4, false, true>>::run, Of<Form<4, true, false>>::run, Of<Form<4, true, true>>::run,
+        Of<Form<8, false, false>>::run, Of<Form<8, false, true>>::run, Of<Form<8, true, false>>::run, Of<Form<8, true, true>>::run,
+    };
+    return all[(bits == 8) * 4 + offsets * 2 + half];
+}
+
+template <class F>
+struct Multiply {
+    static void run(const uint8_t* weights, int first, int last, const Rounded& x, int n, float* out, size_t stride) {
+        tiles<F>(weights, first, last, x, n, out, stride);
+    }
+};
+
+template <class F>
+struct Pack {
+    static void run(const uint8_t* codes, const float* scales, const float* offsets, int rows, int n, uint8_t* to) {
+        side_by_side(rows / TILE, [&](int t) {
+            const size_t at = (size_t)t * TILE * n;
+            pack_tile<F>(codes + at * GROUP, scales + at, F::offsets ? offsets + at : nullptr, n, to + (size_t)t * n * F::group_bytes);
+        });
+    }
+};
 
 // x (..., K) f32 -> (..., rows) f32; `weights` is the address of packed tiles in the form that `bits` (4, 8), `offsets`
 // and `half` name.
@@ -80,12 +109,7 @@ public:
 
 private:
     void multiply(const Rounded& x, int n, float* out) const {
-        using Run = void (*)(const uint8_t*, int, int, const Rounded&, int, float*, size_t);
-        static constexpr Run runs[] = {
-            tiles<Form<4, false, false>>, tiles<Form<4, false, true>>, tiles<Form<4, true, false>>, tiles<Form<4, true, true>>,
-            tiles<Form<8, false, false>>, tiles<Form<8, false, true>>, tiles<Form<8, true, false>>, tiles<Form<8, true, true>>,
-        };
-        const Run run = runs[(bits_ == 8) * 4 + (offsets_ != 0) * 2 + (half_ != 0)];
+        const auto run = of_form<Multiply>(bits_, offsets_ != 0, half_ != 0);
         const int n_tiles = rows_ / TILE, n_parts = std::min(tbb::this_task_arena::max_concurrency(), n_tiles);
         const auto* weights = reinterpret_cast<const uint8_t*>(weights_);
         side_by_side(n_parts, [&](int part) {
@@ -113,8 +137,9 @@ struct Layout {
     int block(int seq, int number) const { return blocks[block_starts[seq] + number]; }
 };
 
-// q (T, heads * size), k and v (T, kv_heads * size) f32, key and value cache (blocks, kv_heads, 32, size * 2) u8 that hold
-// f16, layout -> (T, heads * size) f32. Writes k and v into the caches first. `window` 0: all that came before.
+// q (T, heads * size), k and v (T, kv_heads * size) f32, layout -> (T, heads * size) f32. Writes k and v first into the
+// caches at the addresses `keys` and `values`: blocks of (kv_heads, size, 32) and (kv_heads, 32, size) f16. `window` 0: all
+// that came before.
 class Attention : public ov::op::Op {
 public:
     OPENVINO_OP("WagerAttention", "wager");
@@ -125,6 +150,7 @@ public:
     std::shared_ptr<ov::Node> clone_with_new_inputs(const ov::OutputVector& inputs) const override {
         auto made = std::make_shared<Attention>(inputs);
         made->heads_ = heads_, made->kv_heads_ = kv_heads_, made->size_ = size_, made->window_ = window_, made->scale_ = scale_;
+        made->keys_ = keys_, made->values_ = values_;
         made->constructor_validate_and_infer_types();
         return made;
     }
@@ -134,6 +160,8 @@ public:
         visitor.on_attribute("size", size_);
         visitor.on_attribute("window", window_);
         visitor.on_attribute("scale", scale_);
+        visitor.on_attribute("keys", keys_);
+        visitor.on_attribute("values", values_);
         return true;
     }
     bool has_evaluate() const override { return true; }
@@ -141,13 +169,16 @@ public:
     bool evaluate(ov::TensorVector& outputs, const ov::TensorVector& inputs) const override {
         outputs[0].set_shape(inputs[0].get_shape());
         const Call call{
-            Layout(inputs[5].data<const int32_t>()), inputs[0].data<const float>(), inputs[1].data<const float>(),
-            inputs[2].data<const float>(), outputs[0].data<float>(), (uint16_t*)inputs[3].data(), (uint16_t*)inputs[4].data()};
+            Layout(inputs[3].data<const int32_t>()), inputs[0].data<const float>(), inputs[1].data<const float>(),
+            inputs[2].data<const float>(), outputs[0].data<float>(), reinterpret_cast<uint16_t*>(keys_),
+            reinterpret_cast<uint16_t*>(values_)};
         thread_local std::vector<Task> tasks;
         tasks.clear();
         const int group = heads_ / kv_heads_;
+        int64_t seen = 0;
         for (int seq = 0; seq < call.layout.n_seqs; ++seq) {
             const int n = call.layout.n_rows(seq), step = call.layout.is_tree(seq) ? group : MOST_QUERIES;
+            seen += (int64_t)n * (call.layout.past[seq] + n);
             if (n >= MANY_ROWS) tbb::parallel_for(0, n, [&](int row) { keep(call, seq, row); });
             else for (int row = 0; row < n; ++row) keep(call, seq, row);
             for (int head = 0; head < kv_heads_; ++head)
@@ -155,10 +186,12 @@ public:
                     tasks.push_back({seq, head, first, std::min(step, n * group - first)});
         }
         const Task* all = tasks.data();
-        side_by_side(tasks.size(), [&](int i) {
+        const auto work = [&](int i) {
             if (call.layout.is_tree(all[i].seq)) attend_node(call, all[i]);
             else attend_chain(call, all[i]);
-        });
+        };
+        if (seen * heads_ * size_ < LITTLE) for (size_t i = 0; i < tasks.size(); ++i) work(i);
+        else side_by_side(tasks.size(), work);
         return true;
     }
 
@@ -239,11 +272,30 @@ private:
         });
     }
 
-    int64_t heads_ = 1, kv_heads_ = 1, size_ = LANES, window_ = 0;
+    int64_t heads_ = 1, kv_heads_ = 1, size_ = LANES, window_ = 0, keys_ = 0, values_ = 0;
     float scale_ = 1.0f;
 };
 
 }  // namespace wager
+
+#define SHOWN extern "C" __attribute__((visibility("default")))
+
+// Of groups (n, 32) of eight-bit codes, their four-bit ones (n, 32), steps and starts (n): 1, or 0 where some group has
+// none.
+SHOWN int wager_levels(const int8_t* codes, int64_t n, uint8_t* q, float* steps, float* starts) {
+    constexpr int64_t PART = 4096;
+    std::atomic<bool> all{true};
+    tbb::parallel_for(int64_t{0}, (n + PART - 1) / PART, [&](int64_t part) {
+        for (int64_t g = part * PART; g < std::min(n, (part + 1) * PART) && all; ++g)
+            if (!wager::on_levels(codes + g * wager::GROUP, q + g * wager::GROUP, steps + g, starts + g)) all = false;
+    });
+    return all;
+}
+
+// Codes (rows, n, 32), scales and offsets (rows, n; null: none) into `to`: passes.py knows how large it is.
+SHOWN void wager_pack(const uint8_t* codes, const float* scales, const float* offsets, int rows, int n, int bits, int half, uint8_t* to) {
+    wager::of_form<wager::Pack>(bits, offsets != nullptr, half != 0)(codes, scales, offsets, rows, n, to);
+}
 
 OPENVINO_CREATE_EXTENSIONS(std::vector<ov::Extension::Ptr>({
     std::make_shared<ov::OpExtension<wager::Product>>(),

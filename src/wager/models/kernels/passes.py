@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,7 @@ _REPLACED = (
     *("qq_bias", "qq_bias_begins"),
 )
 _MOST_SIZE = 256  # of an attention head
+_LARGEST_HALF, _SMALLEST_HALF = 65504.0, 2.0**-14  # that keep all bits of half precision
 
 U8 = npt.NDArray[np.uint8]
 
@@ -71,7 +73,7 @@ def own_products(model: ov.Model, kernels: Kernels, packed: dict[str, Packed]) -
             found = _read(node.input_value(1))
             if found is None:
                 continue
-            packed[name] = _pack(found)
+            packed[name] = _pack(found, kernels)
         made = kernels.make("WagerProduct", [node.input_value(0)], packed[name].attributes)
         _replace(node, made)
         count += 1
@@ -79,28 +81,39 @@ def own_products(model: ov.Model, kernels: Kernels, packed: dict[str, Packed]) -
     return count
 
 
-def own_attention(model: ov.Model, kernels: Kernels) -> int:
-    """Replace paged attention, all of it or none; how many layers. K/V become (blocks, heads, 32, 2 * size) u8.
+def cache_shapes(model: ov.Model) -> dict[str, list[int]]:
+    """Of a block of every K/V input of a paged graph, in bytes that hold f16: (heads, 32, 2 * size).
 
-    One input ``layout`` (``layout_of``) takes the place of those that tell where sequences start and lie.
+    Empty where there is an attention that the kernel cannot do.
     """
-    nodes = [node for node in model.get_ordered_ops() if node.get_type_name() == "PagedAttentionExtension"]
-    shapes = [_head_shape(node) for node in nodes]
-    if not nodes or any(shape is None for shape in shapes):
-        return 0
+    found = {}
+    for node in _attentions(model):
+        shape = _head_shape(node)
+        if shape is None:
+            return {}
+        for cache in node.input_values()[3:5]:
+            found[cache.get_any_name()] = [shape["kv_heads"], BLOCK, 2 * shape["size"]]
+    return found
+
+
+def own_attention(model: ov.Model, kernels: Kernels, caches: Mapping[str, int]) -> int:
+    """Replace paged attention by ours over K/V at the addresses ``caches``, by name of their input; how many layers.
+
+    K/V are no inputs any more, and one input ``layout`` (``layout_of``) takes the place of those that tell where
+    sequences start and lie. Their shapes are ``cache_shapes``.
+    """
     layout = op.parameter([-1], np.int32, name=LAYOUT)
     layout.output(0).set_names({LAYOUT})
     model.add_parameters([layout])
-    for node, shape in zip(nodes, shapes, strict=True):
+    nodes = _attentions(model)
+    for node in nodes:
+        shape, inputs = _head_shape(node), node.input_values()
         assert shape is not None
-        inputs = node.input_values()
-        for cache in (inputs[3].get_node(), inputs[4].get_node()):
-            cache.set_element_type(ov.Type.u8)
-            cache.set_partial_shape(ov.PartialShape([-1, shape["kv_heads"], BLOCK, 2 * shape["size"]]))
-        _replace(node, kernels.make("WagerAttention", [*inputs[:5], layout.output(0)], shape))
+        at = {kind: caches[inputs[i].get_any_name()] for i, kind in ((3, "keys"), (4, "values"))}
+        _replace(node, kernels.make("WagerAttention", [*inputs[:3], layout.output(0)], {**shape, **at}))
     model.validate_nodes_and_infer_types()
     for parameter in list(model.get_parameters()):
-        if parameter.output(0).get_any_name() in _REPLACED:
+        if parameter.output(0).get_any_name() in (*_REPLACED, *caches):
             model.remove_parameter(parameter)
     return len(nodes)
 
@@ -115,6 +128,10 @@ def layout_of(batch: Batch, size: int | None = None) -> I32:
     parts = ([len(batch.past)], batch.past, batch.starts, batch.block_starts, ends, batch.blocks, bits)
     whole = np.concatenate([np.asarray(part, np.int32) for part in parts])
     return np.concatenate([whole, np.zeros(max(0, (size or 0) - len(whole)), np.int32)])
+
+
+def _attentions(model: ov.Model) -> list[Any]:
+    return [node for node in model.get_ordered_ops() if node.get_type_name() == "PagedAttentionExtension"]
 
 
 def _replace(node: Any, made: Any) -> None:
@@ -208,29 +225,38 @@ def _per_group(values: npt.NDArray[Any], rows: int, cols: int, size: int) -> F32
     return np.repeat(wide, size // GROUP, axis=1)
 
 
-def _pack(weights: _Weights) -> Packed:
-    codes, scale, offset = weights.codes, weights.scale, weights.offset
-    rows, n, _ = codes.shape
+def _pack(weights: _Weights, kernels: Kernels) -> Packed:
+    codes, scale, offset, estimated = weights.codes, weights.scale, weights.offset, False
     bits = 4 if weights.kind in ("u4", "i4") else 8
-    middle = 1 << (bits - 1)
-    if weights.kind.startswith("i"):  # stored around zero: the kernel's codes are around the middle
-        codes = (codes ^ np.uint8(middle)).astype(np.uint8)
-        offset = None if offset is None else offset - middle * scale
+    if weights.kind == "i8" and offset is None and (found := kernels.levels(codes.view(np.int8))) is not None:
+        codes, steps, starts = found  # half the bytes to read, and nearer to what was rounded to eight bits
+        bits, scale, offset, estimated = 4, scale * steps, scale * starts, True
+    elif weights.kind.startswith("i"):  # stored around zero: the kernel's codes are around the middle
+        codes = codes ^ np.uint8(1 << (bits - 1))
+        offset = None if offset is None else offset - (1 << (bits - 1)) * scale
     elif offset is None:
         offset = np.zeros_like(scale)
-    elif np.array_equal(offset, -middle * scale):
+    elif np.array_equal(offset, -(1 << (bits - 1)) * scale):
         offset = None
-    tiles: U8 = codes.reshape(rows // TILE, TILE, n, GROUP // 4, 4).transpose(0, 2, 3, 1, 4)
-    if bits == 4:
-        tiles = (tiles[:, :, : GROUP // 8] | tiles[:, :, GROUP // 8 :] << 4).astype(np.uint8)
-    numbers = [scale] if offset is None else [scale, _as_stored(offset)]
-    half = all(np.array_equal(x.astype(np.float16).astype(np.float32), x) for x in numbers)
-    parts = [np.ascontiguousarray(tiles).reshape(rows // TILE, n, -1)]
-    for values in numbers:
-        by_tile = values.reshape(rows // TILE, TILE, n).transpose(0, 2, 1)
-        kept = np.ascontiguousarray(by_tile.astype(np.float16 if half else np.float32))
-        parts.append(kept.view(np.uint8).reshape(rows // TILE, n, -1))
-    return Packed(_aligned(np.concatenate(parts, -1)), rows, bits, offset is not None, half)
+    numbers = [scale] if offset is None else [scale, offset if estimated else _as_stored(offset)]
+    half = all(_fits_half(x, exactly=not estimated) for x in numbers)
+    rows, n, _ = codes.shape
+    data = _aligned(rows * n * (GROUP * bits // 8 + len(numbers) * (2 if half else 4)))
+    kept = [np.ascontiguousarray(x, np.float32) for x in numbers]
+    kernels.pack(
+        np.ascontiguousarray(codes), kept[0], kept[1] if len(kept) == 2 else None, bits=bits, half=half, to=data
+    )
+    return Packed(data, rows, bits, len(numbers) == 2, half)
+
+
+def _fits_half(values: F32, *, exactly: bool) -> bool:
+    """Whether half precision holds them, or rounds them by no more than its last bit."""
+    size = np.abs(values)
+    if exactly:
+        return bool(
+            size.max() <= _LARGEST_HALF and np.array_equal(values.astype(np.float16).astype(np.float32), values)
+        )
+    return bool(size.max() <= _LARGEST_HALF and size[size > 0].min(initial=1) >= _SMALLEST_HALF)
 
 
 def _as_stored(offset: F32) -> F32:
@@ -240,9 +266,8 @@ def _as_stored(offset: F32) -> F32:
     return half if np.allclose(half, offset, rtol=1e-6, atol=0) else offset
 
 
-def _aligned(data: U8) -> U8:
-    """A copy that starts at a multiple of 64 bytes."""
-    room = np.empty(data.size + 64, np.uint8)
+def _aligned(n_bytes: int) -> U8:
+    """Memory that starts at a cache line."""
+    room = np.empty(n_bytes + 64, np.uint8)
     start = -room.ctypes.data % 64
-    room[start : start + data.size] = data.reshape(-1)
-    return room[start : start + data.size]
+    return room[start : start + n_bytes]
