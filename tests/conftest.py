@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from places import DATA, KERNELS
+
 # A shell that runs the tests in the background has them ignore Ctrl-C, and so would every process they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-
-DATA = Path(__file__).parent / "data"
-KERNELS = Path(__file__).parents[1] / ".pytest_cache" / "kernels"
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +19,7 @@ def _own_home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     patch.setenv("NO_COLOR", "1")
     patch.setenv("HF_HUB_OFFLINE", "1")
     patch.delenv("WAGER_MODEL", raising=False)
-    patch.setenv("WAGER_KERNELS", str(KERNELS))  # compiled once, not once a home
+    patch.setenv("WAGER_KERNELS", str(KERNELS))
     if request.node.get_closest_marker("model") is None:
         patch.setenv("WAGER_HOME", str(tmp_path_factory.mktemp("home")))
 

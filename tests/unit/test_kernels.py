@@ -12,7 +12,7 @@ import openvino as ov
 import pytest
 from openvino import opset13 as op
 
-from conftest import KERNELS
+from places import KERNELS
 from wager.machine import cpu
 from wager.models.kernels import Kernels, build, kernels, passes
 from wager.types import F32, Batch
