@@ -16,36 +16,16 @@ import openvino as ov
 from wager.errors import CapacityError, ModelError
 from wager.models import graph
 from wager.models.kernels import kernels, passes
+from wager.models.lanes import OWN, PLUGIN, Lane, Lanes
 from wager.models.profiles import Profile, profile_named
 from wager.types import Batch, Forward, RowsRule
 
 BLOCK_SIZE = 32  # fixed by the CPU plugin
 _MIN_BLOCKS = 24  # what the self-check needs to read a block and a bit beside two other sequences
 _FULL_CONTEXTS = 8  # that many are plenty unless kv_cache_gb asks for more
-PLUGIN_LANES = (1, 2, 4, 8)  # widths that may get a compiled graph of their own, where each holds the weights once more
-_SMALL_MODEL_BYTES = 400 << 20  # above this such a lane takes too much memory, and saves too little (fact 11)
-# Per step, in units of about a millisecond on a small model: what a lane would have saved, what changing the width
-# takes, and what compiling a lane takes.
-_PLUGIN_SAVES, _PLUGIN_SWITCH, _PLUGIN_LANE = 1, 6, 1500
-_OWN_SAVES, _OWN_SWITCH, _OWN_LANE = 3, 2, 500
+_PLUGIN_WIDTHS = (1, 2, 4, 8)  # that may get a graph of their own, where each graph holds the weights once more
+_SMALL_MODEL_BYTES = 400 << 20  # above this such a graph takes too much memory, and saves too little (fact 11)
 _LAYOUT_SIZE = 4096  # numbers that tell a graph of a fixed width where sequences lie; beyond, the one that takes any
-
-
-class _Lane:
-    """One compiled graph's request, and its input tensors: values of the same shape are written in place."""
-
-    def __init__(self, request: Any) -> None:
-        self.request = request
-        self._inputs: dict[str, npt.NDArray[Any]] = {}
-
-    def put(self, name: str, values: npt.NDArray[Any]) -> None:
-        held = self._inputs.get(name)
-        if held is not None and held.shape == values.shape:
-            held[...] = values
-            return
-        tensor = ov.Tensor(values)  # a copy
-        self.request.set_tensor(name, tensor)
-        self._inputs[name] = tensor.data
 
 
 class OpenVINOModel:
@@ -85,7 +65,6 @@ class OpenVINOModel:
         self.max_rows = 512
         self.kv_owner: object = None
         self.rows_rule: RowsRule = self.profile.rules[0] if self.profile.rules else "any"  # until the self-check
-        self._lanes: dict[int | None, _Lane] = {}  # by the width they hold; None takes any
         self._own_shapes = {} if self._kernels is None else passes.cache_shapes(self._graph)
         self._caches: list[Any] = []
         if self._own_shapes:
@@ -94,11 +73,9 @@ class OpenVINOModel:
         wide = self._compile()
         if not self._own_shapes:
             self._caches = self._allocate([_block_of(port) for port in _cache_ports(wide)], kv_cache_bytes)
-        self._lanes[None] = self._lane(wide)
-        self._own = bool(self._packed) and bool(self._own_shapes)  # all graphs share weights and K/V: lanes are cheap
-        self._may_add_lanes = self._own or (ir_dir / "openvino_model.bin").stat().st_size <= _SMALL_MODEL_BYTES
-        self._last_width = 0
-        self._lost = dict.fromkeys(self.profile.widths if self._own else PLUGIN_LANES, 0)
+        self.lanes_are_cheap = bool(self._packed and self._own_shapes)  # all graphs share weights and K/V
+        small = (ir_dir / "openvino_model.bin").stat().st_size <= _SMALL_MODEL_BYTES
+        self._lanes = self._lanes_of(self._lane(wide), _PLUGIN_WIDTHS if small else ())
 
     # -- what the engine asks ------------------------------------------------------------------------------------
 
@@ -108,7 +85,7 @@ class OpenVINOModel:
 
     @property
     def vocab_size(self) -> int:
-        return int(self._lanes[None].request.model_outputs[0].get_partial_shape()[-1].get_length())
+        return int(self._lanes.wide.request.model_outputs[0].get_partial_shape()[-1].get_length())
 
     @property
     def n_blocks(self) -> int:
@@ -126,7 +103,7 @@ class OpenVINOModel:
 
     def effective(self, name: str) -> str:
         """A property as the plugin runs it."""
-        return str(self._lanes[None].request.get_compiled_model().get_property(name))
+        return str(self._lanes.wide.request.get_compiled_model().get_property(name))
 
     @property
     def kernels(self) -> str | None:
@@ -146,7 +123,7 @@ class OpenVINOModel:
     @property
     def switches_are_free(self) -> bool:
         """Whether every width that may have a compiled graph of its own has one."""
-        return all(width in self._lanes for width in self._lost if width in self.widths)
+        return self._lanes.complete(self.widths)
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -157,26 +134,19 @@ class OpenVINOModel:
         """Rows a forward of ``n_rows`` is padded to, so that few widths occur (fact 11)."""
         return next((w for w in self.widths if w >= n_rows), -(-n_rows // 8) * 8)
 
-    @property
-    def lanes_are_cheap(self) -> bool:
-        """Whether a graph of a fixed width takes half a second and little memory."""
-        return self._own
-
     def warm_up(self) -> None:
-        """Compile the graphs of all lanes now."""
-        for width in self._lost if self._may_add_lanes else ():
-            if width in self.widths:
-                self._add_lane(width)
+        """Compile the graphs of all widths that may have one now."""
+        self._lanes.add(*self.widths)
 
     def forward(self, batch: Batch) -> Forward:
         """One forward; writes K/V of every row. Logits and hidden states are views that the next forward overwrites."""
         n_rows = len(batch.tokens)
         if self.passes["own_attention"]:
             layout = passes.layout_of(batch, _LAYOUT_SIZE)
-            lane = self._lane_for(n_rows) if len(layout) == _LAYOUT_SIZE else self._lanes[None]
+            lane = self._lanes.of(n_rows) if len(layout) == _LAYOUT_SIZE else self._lanes.wide
             lane.put(passes.LAYOUT, layout)
         else:
-            lane = self._lane_for(n_rows)
+            lane = self._lanes.of(n_rows)
             _put_layout(lane, batch, masks=self.profile.masks)
         put = lane.put
         put("input_ids", batch.tokens)
@@ -187,8 +157,8 @@ class OpenVINOModel:
             put(graph.ROWS, rows)
         lane.request.infer()
         wanted = slice(n_wanted) if self.passes["logits_for_rows"] else batch.rows
-        hidden = _output(lane, 1)[wanted] if self.passes["expose_hidden"] else None
-        return Forward(_output(lane, 0)[wanted], hidden)
+        hidden = lane.output(1)[wanted] if self.passes["expose_hidden"] else None
+        return Forward(lane.output(0)[wanted], hidden)
 
     def copy(self, src_blocks: ListLike[int], dst_blocks: ListLike[int]) -> None:
         """Copy the K/V of whole blocks; all sources are read before any block is written."""
@@ -211,19 +181,18 @@ class OpenVINOModel:
         change(other._graph)
         kept = {port.get_any_name() for port in _cache_ports(other._graph)}
         other._caches = [cache for name, cache in self._named_caches().items() if name in kept]
-        other.rows_rule, other._may_add_lanes = "any", False  # drafts keep a width, and memory is dear
-        other._lanes = {}
-        other._lanes[None] = other._lane(other._compile())
+        other.rows_rule = "any"
+        other._lanes = other._lanes_of(other._lane(other._compile()), ())  # drafts keep a width, and memory is dear
         return other
 
     def put(self, name: str, values: npt.NDArray[Any]) -> None:
         """Set an input that the engine knows nothing of, until it is set again."""
-        for lane in self._lanes.values():
+        for lane in self._lanes:
             lane.put(name, values)
 
     def output(self, name: str) -> npt.NDArray[Any]:
         """An output of a variant's last forward, by name; valid until the next."""
-        data: npt.NDArray[Any] = self._lanes[None].request.get_tensor(name).data
+        data: npt.NDArray[Any] = self._lanes.wide.request.get_tensor(name).data
         return data
 
     @property
@@ -252,33 +221,19 @@ class OpenVINOModel:
             made.reshape(shapes)
         return self._core.compile_model(made, "CPU", self.profile.properties)
 
-    def _lane_for(self, n_rows: int) -> _Lane:
-        """The graph for a forward of this width: its own, or the one that takes any.
+    def _lanes_of(self, wide: Lane, plugin_widths: ListLike[int]) -> Lanes:
+        def make(width: int | None) -> Lane:
+            return self._lane(self._compile(width))
 
-        The plugin prepares every node again when the width changes (fact 11). A width gets its own graph once doing
-        without has cost about as much as compiling takes (the ski-rental rule: never more than twice the best).
-        """
-        if n_rows not in self._lanes and n_rows in self._lost and self._may_add_lanes:
-            saves, switch, lane = (
-                (_OWN_SAVES, _OWN_SWITCH, _OWN_LANE) if self._own else (_PLUGIN_SAVES, _PLUGIN_SWITCH, _PLUGIN_LANE)
-            )
-            self._lost[n_rows] += saves + switch * (n_rows != self._last_width)
-            if self._lost[n_rows] > lane:
-                self._add_lane(n_rows)
-        if n_rows in self._lanes:
-            return self._lanes[n_rows]
-        self._last_width = n_rows
-        return self._lanes[None]
+        if self.lanes_are_cheap:
+            return Lanes(make, wide, self.profile.widths, OWN)
+        return Lanes(make, wide, plugin_widths, PLUGIN)
 
-    def _add_lane(self, width: int) -> None:
-        if width not in self._lanes:
-            self._lanes[width] = self._lane(self._compile(width))
-
-    def _lane(self, compiled: Any) -> _Lane:
+    def _lane(self, compiled: Any) -> Lane:
         request = compiled.create_infer_request()
         for port in _cache_ports(compiled):  # none where our kernels know them by address
             request.set_tensor(port, self._named_caches()[port.get_any_name()])
-        return _Lane(request)
+        return Lane(request)
 
     def _named_caches(self) -> dict[str, Any]:
         """K/V tensors by the name of their input in the paged graph."""
@@ -304,13 +259,7 @@ class OpenVINOModel:
             raise CapacityError(f"`kv_cache_gb` of {budget / 2**30:.2f} is more than there is: give less") from error
 
 
-def _output(lane: _Lane, index: int) -> Any:
-    """An output (R, …) f32 of the last forward."""
-    data = lane.request.get_output_tensor(index).data
-    return data.reshape(-1, data.shape[-1])
-
-
-def _put_layout(lane: _Lane, batch: Batch, *, masks: bool) -> None:
+def _put_layout(lane: Lane, batch: Batch, *, masks: bool) -> None:
     """Where sequences start and lie, as the plugin's attention wants to be told."""
     lane.put("max_context_len", np.array((batch.past + np.diff(batch.starts)).max(), np.int32))
     lane.put("past_lens", batch.past)
@@ -321,7 +270,7 @@ def _put_layout(lane: _Lane, batch: Batch, *, masks: bool) -> None:
         _put_masks(lane, batch)
 
 
-def _put_masks(lane: _Lane, batch: Batch) -> None:
+def _put_masks(lane: Lane, batch: Batch) -> None:
     masks = batch.masks or (None,) * len(batch.past)
     flat = [np.zeros(0, np.uint8) if m is None else m.reshape(-1) for m in masks]
     lane.put("qq_bias", np.concatenate(flat))
