@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Callable
 
 import numpy as np
@@ -201,6 +202,20 @@ def test_fill_first_draft_tokens_are_free_only_with_two_rows() -> None:
     assert dict(fill(drafts, values, [4], min_rows=2))[4].nodes == [[0], [0]]
     assert dict(fill(drafts, values, [4], min_rows=1))[4].nodes == [[0, 1], []]
     assert dict(fill(drafts, values, [4], min_rows=2, floor=0.2))[4].nodes == [[0], []]
+
+
+@pytest.mark.parametrize("min_rows", [1, 2, 3])
+def test_a_single_chain_is_filled_as_one_of_many_trees_is(min_rows: int) -> None:
+    rng, widths = random.Random(4), [min_rows, 4, 6, 8, 16]
+    for _ in range(200):
+        values = sorted((rng.random() for _ in range(rng.randint(0, 20))), reverse=True)
+        floor, draft = rng.choice([0.0, 0.3]), chain([0] * len(values))
+        single = list(fill([draft], [values], widths, min_rows=min_rows, floor=floor))
+        among = list(fill([draft, EMPTY], [values, []], [w + min_rows for w in widths], min_rows=min_rows, floor=floor))
+        assert [(kept.nodes[0], kept.n_rows + min_rows) for _, kept in single] == [
+            (kept.nodes[0], kept.n_rows) for _, kept in among
+        ]
+        assert [kept.value for _, kept in single] == pytest.approx([kept.value for _, kept in among])
 
 
 def test_fill_is_the_best_choice_for_chains() -> None:

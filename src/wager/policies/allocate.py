@@ -53,6 +53,9 @@ def fill(
     free and taken first. As forks, each further branch feeds its shared nodes again. Values fall along a path, so the
     order of value has parents first (TETRIS, 2505.15197, for chains).
     """
+    if len(drafts) == 1 and drafts[0].is_chain:
+        yield from _fill_chain(values[0], widths, min_rows=min_rows, floor=floor)
+        return
     branches = [_Branches(draft.parents.tolist(), depths(draft)) for draft in drafts]
     n_rows, total = min_rows * len(drafts), 0.0
     order = [(-v, s, i) for s, vs in enumerate(values) for i, v in enumerate(vs) if v > floor]
@@ -76,3 +79,16 @@ def fill(
             total -= value
         order = waiting
         yield width, Kept([sorted(b.kept) for b in branches], total, n_rows)
+
+
+def _fill_chain(
+    values: ListLike[float], widths: ListLike[int], *, min_rows: int, floor: float
+) -> Iterator[tuple[int, Kept]]:
+    """``fill`` of a single chain, every step's most frequent case by far: as much of it as fits."""
+    n_worth = next((i for i, value in enumerate(values) if value <= floor), len(values))
+    n, total, n_rows, n_next = 0, 0.0, min_rows, max(min_rows, 2)
+    for width in widths:
+        while n < n_worth and n_next <= width:
+            total += values[n]
+            n, n_rows, n_next = n + 1, n_next, n_next + 1
+        yield width, Kept([list(range(n))], total, n_rows)

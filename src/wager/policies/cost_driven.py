@@ -13,7 +13,7 @@ from wager.tree import prune
 from wager.types import Draft, Drafter, Limits, Sequence, Verdict, chain
 
 _RATE_MEMORY = 0.95
-_CHEAP = 0.05  # a drafter below this share of a plain step is always asked: the rows decide, not the drafting
+_CHEAP = 0.15  # a drafter below this share of a plain step is always asked: weighing it would take as long
 
 
 class CostDriven:
