@@ -12,7 +12,6 @@
 namespace wager {
 
 constexpr int BLOCK = 32;
-constexpr int MOST_QUERIES = 6;  // that share a pass over a block
 constexpr int MOST_SIZE = 256;   // of a head
 constexpr float NOTHING = -1e30f;
 
@@ -138,14 +137,12 @@ void attend(const Query* queries, int size, float scale, const Blocks& block_at)
     }
 }
 
-template <class Blocks>
+template <class Blocks, int most = MOST_QUERIES>
 void attend(const Query* queries, int n, int size, float scale, const Blocks& block_at) {
-    for (; n >= MOST_QUERIES; n -= MOST_QUERIES, queries += MOST_QUERIES) attend<MOST_QUERIES>(queries, size, scale, block_at);
-    if (n == 5) attend<5>(queries, size, scale, block_at);
-    if (n == 4) attend<4>(queries, size, scale, block_at);
-    if (n == 3) attend<3>(queries, size, scale, block_at);
-    if (n == 2) attend<2>(queries, size, scale, block_at);
-    if (n == 1) attend<1>(queries, size, scale, block_at);
+    for (; n >= most; n -= most, queries += most) attend<most>(queries, size, scale, block_at);
+    if constexpr (most > 1) {
+        if (n > 0) attend<Blocks, most - 1>(queries, n, size, scale, block_at);
+    }
 }
 
 }  // namespace wager

@@ -12,6 +12,8 @@ constexpr int LANES = 16;
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VNNI__)
 
+constexpr int MOST_ROWS = 12, MOST_QUERIES = 6;  // as many as its registers hold sums of
+
 struct Floats {
     __m512 v;
 };
@@ -61,6 +63,8 @@ inline Sums dot(Sums sum, Bytes codes, const int8_t* four) {
 }
 
 #elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+
+constexpr int MOST_ROWS = 4, MOST_QUERIES = 3;
 
 struct Floats {
     __m256 a, b;

@@ -12,7 +12,7 @@ namespace wager {
 
 constexpr int TILE = LANES;  // outputs that are computed side by side
 constexpr int GROUP = 32;    // inputs that share a scale
-constexpr int MOST_ROWS = 8;  // that share a pass over a tile's weights
+constexpr int AHEAD = 4096;  // bytes: weights come from memory, and the processor's own prefetching stops at pages
 
 // How the weights are kept. A tile has for every group: codes (4 or 8 bits, unsigned), 16 scales, and 16 offsets if any.
 // w = scale * (code - middle), or scale * code + offset.
@@ -58,17 +58,17 @@ inline void round_group(const float* x, int8_t* codes, float* scale, int32_t* su
 template <class F, int rows>
 inline void group_sums(const uint8_t* w, const int8_t* x, size_t row_bytes, Sums* sum) {
     constexpr int n_loads = F::code_bytes / 64;
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (int j = 0; j < n_loads; ++j) {
         const Bytes codes = load_bytes(w + 64 * j);
         if constexpr (F::bits == 8) {
-#pragma GCC unroll 8
+#pragma GCC unroll 12
             for (int r = 0; r < rows; ++r) sum[r] = dot<false>(sum[r], codes, x + r * row_bytes + 4 * j);
         } else {
             const Bytes low = low_nibbles(codes), high = high_nibbles(codes);
-#pragma GCC unroll 8
+#pragma GCC unroll 12
             for (int r = 0; r < rows; ++r) sum[r] = dot<true>(sum[r], low, x + r * row_bytes + 4 * j);
-#pragma GCC unroll 8
+#pragma GCC unroll 12
             for (int r = 0; r < rows; ++r) sum[r] = dot<true>(sum[r], high, x + r * row_bytes + GROUP / 2 + 4 * j);
         }
     }
@@ -81,13 +81,14 @@ inline void tile(const uint8_t* w, const Rounded& x, float* out, size_t stride) 
     Floats result[rows];
     for (int r = 0; r < rows; ++r) result[r] = spread(0.0f);
     for (size_t g = 0; g < n; ++g, w += F::group_bytes) {
+        for (size_t line = 0; line < F::group_bytes; line += 64) _mm_prefetch((const char*)(w + AHEAD + line), _MM_HINT_T0);
         Sums sum[rows];
-#pragma GCC unroll 8
+#pragma GCC unroll 12
         for (int r = 0; r < rows; ++r) sum[r] = spread_sum(F::offsets ? 0 : -F::middle * x.sums[r * n + g]);
         group_sums<F, rows>(w, x.codes + g * GROUP, n * GROUP, sum);
         const Floats scale = F::scales(w + F::code_bytes);
         const Floats offset = F::offsets ? F::scales(w + F::code_bytes + F::scale_bytes) : spread(0.0f);
-#pragma GCC unroll 8
+#pragma GCC unroll 12
         for (int r = 0; r < rows; ++r) {
             Floats value = as_floats(sum[r]) * scale;
             if constexpr (F::offsets) value = fma(spread((float)x.sums[r * n + g]), offset, value);
