@@ -34,6 +34,13 @@ inline Floats times_power_of_two(Floats a, Floats n) { return {_mm512_scalef_ps(
 inline float largest(Floats a) { return _mm512_reduce_max_ps(a.v); }
 inline float total(Floats a) { return _mm512_reduce_add_ps(a.v); }
 
+// Stores the lanes as signed bytes, rounded to nearest; they must fit. Returns their sum.
+inline int32_t store_bytes(int8_t* p, Floats a) {
+    const __m512i whole = _mm512_cvtps_epi32(a.v);
+    _mm_storeu_si128((__m128i*)p, _mm512_cvtepi32_epi8(whole));
+    return _mm512_reduce_add_epi32(whole);
+}
+
 // Lanes [first, last) of `a`, others of `b`; the ends may lie outside.
 inline Floats within(Floats a, Floats b, int first, int last) {
     const uint32_t below_last = last >= LANES ? 0xffffu : last <= 0 ? 0u : (1u << last) - 1;
@@ -114,6 +121,16 @@ inline float total(Floats x) {
     alignas(32) float of[8];
     _mm256_store_ps(of, _mm256_add_ps(x.a, x.b));
     return ((of[0] + of[4]) + (of[1] + of[5])) + ((of[2] + of[6]) + (of[3] + of[7]));
+}
+
+inline int32_t store_bytes(int8_t* p, Floats x) {
+    const __m256i a = _mm256_cvtps_epi32(x.a), b = _mm256_cvtps_epi32(x.b);
+    const __m256i shorts = _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xd8);
+    const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(shorts), _mm256_extracti128_si256(shorts, 1));
+    _mm_storeu_si128((__m128i*)p, bytes);
+    alignas(32) int32_t of[8];
+    _mm256_store_si256((__m256i*)of, _mm256_add_epi32(a, b));
+    return of[0] + of[1] + of[2] + of[3] + of[4] + of[5] + of[6] + of[7];
 }
 
 inline __m256 within(__m256 a, __m256 b, int first, int last) {

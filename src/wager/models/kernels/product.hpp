@@ -4,8 +4,6 @@
 // number of threads. That is what makes text independent of how many tokens are verified at once.
 #pragma once
 
-#include <cmath>
-
 #include "lanes.hpp"
 
 namespace wager {
@@ -42,16 +40,8 @@ struct Rounded {
 inline void round_group(const float* x, int8_t* codes, float* scale, int32_t* sum) {
     const float most = largest(larger(magnitude(load(x)), magnitude(load(x + LANES))));
     const Floats inverse = spread(most > 0 ? 127.0f / most : 0.0f);
-    alignas(64) float whole[GROUP];
-    store(whole, nearest(load(x) * inverse));
-    store(whole + LANES, nearest(load(x + LANES) * inverse));
-    int32_t n = 0;
-    for (int i = 0; i < GROUP; ++i) {
-        codes[i] = (int8_t)(int32_t)whole[i];
-        n += (int32_t)whole[i];
-    }
+    *sum = store_bytes(codes, load(x) * inverse) + store_bytes(codes + LANES, load(x + LANES) * inverse);
     *scale = most / 127.0f;
-    *sum = n;
 }
 
 // Sums of one group for `rows` rows; the codes of the group are read once.
