@@ -162,6 +162,29 @@ def test_a_product_of_such_weights_takes_half_the_bytes(own: Kernels) -> None:
     assert np.abs(compiled(own, graph)(values)[0] - expected).max() < 1e-3 * np.abs(expected).max()
 
 
+def test_a_gated_product_is_silu_of_one_half_times_the_other(own: Kernels) -> None:
+    graph, weights = weights_graph("i8", 48, 192, 32, zero=False, half=True, seed=12)
+    x = op.parameter([-1, 384], np.float32, name="both")
+    halves = op.variadic_split(x, op.constant(np.array(-1)), op.constant(np.array([192, 192])))
+    gated = op.multiply(op.swish(halves.output(0)), halves.output(1))
+    product = graph.get_results()[0].input_value(0).get_node()
+    product.input(0).replace_source_output(gated.output(0))
+    made = ov.Model([product], [x])
+    packed: dict[str, passes.Packed] = {}
+    assert passes.own_products(made, own, packed) == 1
+    assert {node.get_type_name() for node in made.get_ops()} == {"Parameter", "WagerProduct", "Result"}
+    run = compiled(own, made)
+    values = np.random.default_rng(13).normal(size=(9, 384), scale=4).astype(np.float32)
+    values[2, :5] = (-100, 100, 0, -1e30, 1e-30)
+    gate, up = values[:, :192].astype(np.float64), values[:, 192:]
+    codes, scales = rounded((gate * np.exp(-np.logaddexp(0, -gate)) * up).astype(np.float32))
+    expected = (codes * scales).reshape(9, 192) @ weights.T.astype(np.float64)
+    found = run(values)[0]
+    assert np.abs(found - expected).max() < 5e-3 * np.abs(expected).max()  # a rounding that falls the other way
+    assert np.median(np.abs(found - expected)) < 1e-5 * np.abs(expected).max()
+    assert np.array_equal(run(values[4:5])[0], found[4:5])
+
+
 def test_what_the_kernel_does_not_know_stays_with_the_plugin(own: Kernels) -> None:
     odd, _ = weights_graph("i8", 40, 64, 32, zero=False, half=True, seed=5)  # 40 outputs are no whole tiles
     x = op.parameter([-1, 64], np.float32)

@@ -9,8 +9,9 @@
 namespace wager {
 
 constexpr int LANES = 16;
+constexpr float LOG2_E = 1.4426950408889634f;
 
-#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VNNI__)
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VNNI__)
 
 constexpr int MOST_ROWS = 12, MOST_QUERIES = 6;  // as many as its registers hold sums of
 
@@ -26,11 +27,16 @@ inline void store_half(uint16_t* p, Floats a) { _mm256_storeu_si256((__m256i*)p,
 inline Floats operator+(Floats a, Floats b) { return {_mm512_add_ps(a.v, b.v)}; }
 inline Floats operator-(Floats a, Floats b) { return {_mm512_sub_ps(a.v, b.v)}; }
 inline Floats operator*(Floats a, Floats b) { return {_mm512_mul_ps(a.v, b.v)}; }
+inline Floats operator/(Floats a, Floats b) { return {_mm512_div_ps(a.v, b.v)}; }
 inline Floats fma(Floats a, Floats b, Floats c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
 inline Floats larger(Floats a, Floats b) { return {_mm512_max_ps(a.v, b.v)}; }
 inline Floats magnitude(Floats a) { return {_mm512_abs_ps(a.v)}; }
 inline Floats nearest(Floats a) { return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
 inline Floats times_power_of_two(Floats a, Floats n) { return {_mm512_scalef_ps(a.v, n.v)}; }
+// `a` where `x` is below zero, `b` elsewhere.
+inline Floats where_negative(Floats x, Floats a, Floats b) {
+    return {_mm512_mask_mov_ps(b.v, _mm512_movepi32_mask(_mm512_castps_si512(x.v)), a.v)};
+}
 inline float largest(Floats a) { return _mm512_reduce_max_ps(a.v); }
 inline float total(Floats a) { return _mm512_reduce_add_ps(a.v); }
 
@@ -93,6 +99,7 @@ inline void store_half(uint16_t* p, Floats x) {
 inline Floats operator+(Floats x, Floats y) { return {_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)}; }
 inline Floats operator-(Floats x, Floats y) { return {_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)}; }
 inline Floats operator*(Floats x, Floats y) { return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }
+inline Floats operator/(Floats x, Floats y) { return {_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)}; }
 inline Floats fma(Floats x, Floats y, Floats z) { return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)}; }
 inline Floats larger(Floats x, Floats y) { return {_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
 inline Floats magnitude(Floats x) {
@@ -109,6 +116,9 @@ inline __m256 power_of_two(__m256 n) {
 }
 inline Floats times_power_of_two(Floats x, Floats n) {
     return {_mm256_mul_ps(x.a, power_of_two(n.a)), _mm256_mul_ps(x.b, power_of_two(n.b))};
+}
+inline Floats where_negative(Floats x, Floats a, Floats b) {
+    return {_mm256_blendv_ps(b.a, a.a, x.a), _mm256_blendv_ps(b.b, a.b, x.b)};
 }
 inline float largest(Floats x) {
     alignas(32) float of[8];

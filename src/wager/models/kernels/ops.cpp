@@ -20,7 +20,6 @@ namespace wager {
 
 constexpr int MANY_ROWS = 64;  // from here on, work per row is shared among threads too
 constexpr int64_t LITTLE = 1 << 17;  // multiplications that are done before other threads are awake
-constexpr float LOG2_E = 1.4426950408889634f;
 
 template <class Work>
 void side_by_side(int n, const Work& work) {
@@ -55,7 +54,7 @@ struct Pack {
 };
 
 // x (..., K) f32 -> (..., rows) f32; `weights` is the address of packed tiles in the form that `bits` (4, 8), `offsets`
-// and `half` name.
+// and `half` name. `gated`: x is (..., 2 K), and silu of its first half times its second is what is multiplied.
 class Product : public ov::op::Op {
 public:
     OPENVINO_OP("WagerProduct", "wager");
@@ -70,6 +69,7 @@ public:
     std::shared_ptr<ov::Node> clone_with_new_inputs(const ov::OutputVector& inputs) const override {
         auto made = std::make_shared<Product>(inputs);
         made->weights_ = weights_, made->rows_ = rows_, made->bits_ = bits_, made->offsets_ = offsets_, made->half_ = half_;
+        made->gated_ = gated_;
         made->constructor_validate_and_infer_types();
         return made;
     }
@@ -79,13 +79,15 @@ public:
         visitor.on_attribute("bits", bits_);
         visitor.on_attribute("offsets", offsets_);
         visitor.on_attribute("half", half_);
+        visitor.on_attribute("gated", gated_);
         return true;
     }
     bool has_evaluate() const override { return true; }
 
     bool evaluate(ov::TensorVector& outputs, const ov::TensorVector& inputs) const override {
         auto shape = inputs[0].get_shape();
-        const size_t size = shape.back(), n = inputs[0].get_size() / size, n_groups = size / GROUP;
+        const size_t width = shape.back(), n = inputs[0].get_size() / width, size = gated_ ? width / 2 : width;
+        const size_t n_groups = size / GROUP;
         shape.back() = rows_;
         outputs[0].set_shape(shape);
         thread_local std::vector<int8_t> codes;
@@ -94,15 +96,13 @@ public:
         codes.resize(n * size), scales.resize(n * n_groups), sums.resize(n * n_groups);
         const Rounded rounded{codes.data(), scales.data(), sums.data(), (int)n_groups};
         const float* x = inputs[0].data<const float>();
-        int8_t* codes_to = codes.data();
-        float* scales_to = scales.data();
-        int32_t* sums_to = sums.data();
-        const auto round_row = [&](int row) {
-            for (size_t g = row * n_groups; g < (row + 1) * n_groups; ++g)
-                round_group(x + g * GROUP, codes_to + g * GROUP, scales_to + g, sums_to + g);
+        const auto run = gated_ ? round_row<true> : round_row<false>;
+        const auto round = [&, codes = codes.data(), scales = scales.data(), sums = sums.data()](int row) {
+            const float* from = x + row * width;
+            run(from, from + size, n_groups, codes + row * size, scales + row * n_groups, sums + row * n_groups);
         };
-        if (n >= MANY_ROWS) tbb::parallel_for(0, (int)n, round_row);
-        else for (size_t row = 0; row < n; ++row) round_row(row);
+        if (n >= MANY_ROWS) tbb::parallel_for(0, (int)n, round);
+        else for (size_t row = 0; row < n; ++row) round(row);
         multiply(rounded, n, outputs[0].data<float>());
         return true;
     }
@@ -117,7 +117,7 @@ private:
         });
     }
 
-    int64_t weights_ = 0, rows_ = 0, bits_ = 8, offsets_ = 0, half_ = 0;
+    int64_t weights_ = 0, rows_ = 0, bits_ = 8, offsets_ = 0, half_ = 0, gated_ = 0;
 };
 
 // What passes.py `layout_of` writes, all int32: B, past (B), row starts (B + 1), block starts (B + 1), mask starts (B + 1,

@@ -74,7 +74,10 @@ def own_products(model: ov.Model, kernels: Kernels, packed: dict[str, Packed]) -
             if found is None:
                 continue
             packed[name] = _pack(found, kernels)
-        made = kernels.make("WagerProduct", [node.input_value(0)], packed[name].attributes)
+        gated = _gated(node.input_value(0))
+        source = node.input_value(0) if gated is None else gated
+        about = {**packed[name].attributes, "gated": int(gated is not None)}
+        made = kernels.make("WagerProduct", [source], about)
         _replace(node, made)
         count += 1
     model.validate_nodes_and_infer_types()
@@ -128,6 +131,29 @@ def layout_of(batch: Batch, size: int | None = None) -> I32:
     parts = ([len(batch.past)], batch.past, batch.starts, batch.block_starts, ends, batch.blocks, bits)
     whole = np.concatenate([np.asarray(part, np.int32) for part in parts])
     return np.concatenate([whole, np.zeros(max(0, (size or 0) - len(whole)), np.int32)])
+
+
+def _gated(output: Any) -> Any | None:
+    """What is split into x and y where ``output`` is silu(x) * y, two equal halves; None where it is anything else."""
+    node = output.get_node()
+    if node.get_type_name() != "Multiply":
+        return None
+    swish, up = node.input_values()[0].get_node(), node.input_value(1)
+    if swish.get_type_name() != "Swish" or any(_number(beta) != 1 for beta in swish.input_values()[1:]):
+        return None
+    gate, split = swish.input_value(0), up.get_node()
+    if split.get_type_name() != "VariadicSplit" or gate.get_node().get_name() != split.get_name():
+        return None
+    last = _number(split.input_value(1)) in (-1, len(up.get_partial_shape()) - 1)
+    equal = len(split.outputs()) == 2 and gate.get_partial_shape()[-1] == up.get_partial_shape()[-1]
+    in_order = (gate.get_index(), up.get_index()) == (0, 1)
+    return split.input_value(0) if last and equal and in_order else None
+
+
+def _number(output: Any) -> float | None:
+    """A constant of one number."""
+    value = _value(output)
+    return None if value is None or value.size != 1 else float(value.reshape(-1)[0])
 
 
 def _attentions(model: ov.Model) -> list[Any]:

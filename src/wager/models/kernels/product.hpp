@@ -37,11 +37,32 @@ struct Rounded {
     }
 };
 
-inline void round_group(const float* x, int8_t* codes, float* scale, int32_t* sum) {
-    const float most = largest(larger(magnitude(load(x)), magnitude(load(x + LANES))));
+// x / (1 + e^-x), of the exponential that cannot overflow.
+inline Floats silu(Floats x) {
+    const Floats small = exp2(magnitude(x) * spread(-LOG2_E)), one = spread(1.0f);
+    return x * where_negative(x, small, one) / (one + small);
+}
+
+// 16 activations: as they are, or silu(x) * up for those that a gated product reads.
+template <bool gated>
+inline Floats activation(const float* x, const float* up) {
+    return gated ? silu(load(x)) * load(up) : load(x);
+}
+
+template <bool gated>
+inline void round_group(const float* x, const float* up, int8_t* codes, float* scale, int32_t* sum) {
+    const Floats first = activation<gated>(x, up), second = activation<gated>(x + LANES, up + LANES);
+    const float most = largest(larger(magnitude(first), magnitude(second)));
     const Floats inverse = spread(most > 0 ? 127.0f / most : 0.0f);
-    *sum = store_bytes(codes, load(x) * inverse) + store_bytes(codes + LANES, load(x + LANES) * inverse);
+    *sum = store_bytes(codes, first * inverse) + store_bytes(codes + LANES, second * inverse);
     *scale = most / 127.0f;
+}
+
+// A row of `n_groups` groups; `up` are the other factors of a gated one.
+template <bool gated>
+void round_row(const float* x, const float* up, int n_groups, int8_t* codes, float* scales, int32_t* sums) {
+    for (int g = 0; g < n_groups; ++g)
+        round_group<gated>(x + g * GROUP, up + g * GROUP, codes + g * GROUP, scales + g, sums + g);
 }
 
 // Sums of one group for `rows` rows; the codes of the group are read once.
