@@ -90,10 +90,11 @@ bench-short: $(STAMP)
 peers: .venv-peers/.installed
 
 # torch must not come into .venv. TORCH names another build, such as one without CUDA.
-.venv-peers/.installed:
+.venv-peers/.installed: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer on PATH: install one, or make PYTHON=/path/to/python" >&2; exit 2; }
 	@test -x .venv-peers/bin/python || $(PYTHON) -m venv --clear .venv-peers
-	@.venv-peers/bin/python -m pip --quiet --disable-pip-version-check install $(or $(TORCH),torch==2.13.0) 'transformers>=5' accelerate gguf
+	@.venv-peers/bin/python -m pip --quiet --disable-pip-version-check install $(or $(TORCH),torch==2.13.0) gguf \
+		$$($(PYTHON) -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['transformers'])")
 	@touch $@
 
 docs: $(STAMP)
