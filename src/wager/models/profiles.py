@@ -8,7 +8,18 @@ from wager.errors import OptionError
 from wager.types import RowsRule
 
 HELD_WIDTHS = (1, 2, 4, 8, 16)
-OWN_WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16)  # our kernels take a fixed width at no price, and every row costs something
+OWN_WIDTHS = (
+    1,
+    2,
+    3,
+    4,
+    6,
+    8,
+    12,
+    16,
+    24,
+    32,
+)  # a graph of ours is cheap, and every row costs something
 
 
 @dataclass(frozen=True, slots=True)

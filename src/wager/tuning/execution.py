@@ -60,7 +60,7 @@ def tune(
     model.max_rows, model.rows_rule = exactness.max_rows, exactness.rule
     model.warm_up()
     points = curve(model, rng=rng, deadline=start + _CURVE_SHARE * budget_s, progress=progress)
-    best = replace(search.best, widths=_widths(search.best, model, points))
+    best = replace(search.best, widths=_widths(model, points))
     model.profile = best.profile(profile)
     result: JSON = {
         "load_per_core": load,
@@ -170,9 +170,9 @@ def _slope_json(found: Interval) -> JSON:
     return {"value": found.value, "low": ends[0], "high": ends[1], "n_pairs": found.n}
 
 
-def _widths(best: Tuned, model: OpenVINOModel, points: list[Point]) -> tuple[int, ...]:
+def _widths(model: OpenVINOModel, points: list[Point]) -> tuple[int, ...]:
     kept = useful_widths(points, model.widths)
-    return tuple(w for w in best.widths if w in kept or w not in model.widths)
+    return tuple(w for w in model.profile.widths if w in kept or w not in model.widths)
 
 
 def _cost(model: OpenVINOModel, points: list[Point]) -> StepCost:

@@ -177,7 +177,7 @@ public:
         const int group = heads_ / kv_heads_;
         int64_t seen = 0;
         for (int seq = 0; seq < call.layout.n_seqs; ++seq) {
-            const int n = call.layout.n_rows(seq), step = call.layout.is_tree(seq) ? group : MOST_QUERIES;
+            const int n = call.layout.n_rows(seq), step = call.layout.is_tree(seq) ? group : queries_a_task(n * group);
             seen += (int64_t)n * (call.layout.past[seq] + n);
             if (n >= MANY_ROWS) tbb::parallel_for(0, n, [&](int row) { keep(call, seq, row); });
             else for (int row = 0; row < n; ++row) keep(call, seq, row);
@@ -205,6 +205,12 @@ private:
     struct Task {  // `n` queries from `first` on, of those that share a head of keys, counted row by row
         int seq, head, first, n;
     };
+
+    // As many as share a pass over the keys, or half of those there are where threads would be left without a task.
+    int queries_a_task(int n) const {
+        const int n_tasks = kv_heads_ * ((n + MOST_QUERIES - 1) / MOST_QUERIES);
+        return n_tasks < 2 * tbb::this_task_arena::max_concurrency() ? std::min((n + 1) / 2, MOST_QUERIES) : MOST_QUERIES;
+    }
 
     size_t head_size() const { return (size_t)BLOCK * size_; }
     Block block(const Call& call, const Task& task, int number) const {
