@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -98,7 +98,7 @@ def test_a_product_is_what_numpy_makes_of_the_same_rounding(
     own: Kernels, kind: str, size: int, zero: bool, half: bool
 ) -> None:
     graph, weights = weights_graph(kind, 48, 192, size, zero=zero, half=half, seed=1)
-    packed: dict[str, passes.Packed] = {}
+    packed: dict[passes.Stored, passes.Packed] = {}
     assert passes.own_products(graph, own, packed) == 1
     run = compiled(own, graph)
     x = np.random.default_rng(2).normal(size=(70, 192)).astype(np.float32)
@@ -113,7 +113,7 @@ def test_bits_of_a_row_do_not_depend_on_rows_beside_it_or_threads(
     own: Kernels, kind: str, size: int, zero: bool, half: bool
 ) -> None:
     graph, _ = weights_graph(kind, 80, 384, size, zero=zero, half=half, seed=3)
-    packed: dict[str, passes.Packed] = {}
+    packed: dict[passes.Stored, passes.Packed] = {}
     passes.own_products(graph, own, packed)
     rng = np.random.default_rng(4)
     x = rng.normal(size=(150, 384)).astype(np.float32)
@@ -152,7 +152,7 @@ def test_a_product_of_such_weights_takes_half_the_bytes(own: Kernels) -> None:
     node = op.multiply(op.convert(op.constant(codes), "f32"), op.convert(op.constant(scale), "f32"))
     x = op.parameter([-1, 192], np.float32, name="x")
     graph = ov.Model([op.matmul(x, op.reshape(node, op.constant(np.array([48, 192])), False), False, True)], [x])
-    packed: dict[str, passes.Packed] = {}
+    packed: dict[passes.Stored, passes.Packed] = {}
     assert passes.own_products(graph, own, packed) == 1
     assert [p.bits for p in packed.values()] == [4]
     values = rng.normal(size=(5, 192)).astype(np.float32)
@@ -170,7 +170,7 @@ def test_a_gated_product_is_silu_of_one_half_times_the_other(own: Kernels) -> No
     product = graph.get_results()[0].input_value(0).get_node()
     product.input(0).replace_source_output(gated.output(0))
     made = ov.Model([product], [x])
-    packed: dict[str, passes.Packed] = {}
+    packed: dict[passes.Stored, passes.Packed] = {}
     assert passes.own_products(made, own, packed) == 1
     assert {node.get_type_name() for node in made.get_ops()} == {"Parameter", "WagerProduct", "Result"}
     run = compiled(own, made)
@@ -189,7 +189,7 @@ def test_what_the_kernel_does_not_know_stays_with_the_plugin(own: Kernels) -> No
     odd, _ = weights_graph("i8", 40, 64, 32, zero=False, half=True, seed=5)  # 40 outputs are no whole tiles
     x = op.parameter([-1, 64], np.float32)
     plain = ov.Model([op.matmul(x, op.constant(np.ones((16, 64), np.float32)), False, True)], [x])
-    packed: dict[str, passes.Packed] = {}
+    packed: dict[passes.Stored, passes.Packed] = {}
     assert [passes.own_products(graph, own, packed) for graph in (odd, plain)] == [0, 0]
     assert not packed
 
@@ -313,26 +313,52 @@ def test_a_node_of_a_tree_gets_the_bits_of_its_path_as_a_chain(own: Kernels, hea
         assert np.array_equal(tree[i], chain[-1]), i
 
 
-def test_without_a_compiler_the_reason_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("WAGER_KERNELS", "0")
-    assert kernels() == (None, "WAGER_KERNELS=0")
-    monkeypatch.setenv("WAGER_KERNELS", str(tmp_path))
-    monkeypatch.delenv("CXX", raising=False)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    found, reason = kernels()
-    assert found is None
-    assert "compiler" in str(reason) or "processor" in str(reason)
+def test_products_of_one_name_have_their_own_weights(own: Kernels) -> None:
+    """A merged product is named by a counter, and may be named like one that the file holds."""
+    graphs = [weights_graph("i8", 48, 64, 32, zero=False, half=True, seed=seed) for seed in (14, 15)]
+    x = op.parameter([-1, 64], np.float32, name="x")
+    products = [graph.get_results()[0].input_value(0).get_node() for graph, _ in graphs]
+    for product in products:
+        product.set_friendly_name("MatMul_1")
+        product.input(0).replace_source_output(x.output(0))
+    both = ov.Model([product.output(0) for product in products], [x])
+    packed: dict[passes.Stored, passes.Packed] = {}
+    assert passes.own_products(both.clone(), own, packed) == passes.own_products(both, own, packed) == 2
+    assert len(packed) == 2  # shared by both graphs
+    values = np.random.default_rng(16).normal(size=(3, 64)).astype(np.float32)
+    codes, scales = rounded(values)
+    found = compiled(own, both)(values)
+    for i, (_, weights) in enumerate(graphs):
+        assert np.allclose(found[i], (codes * scales).reshape(3, 64) @ weights.T, atol=1e-4)
 
 
-def test_a_compiler_that_fails_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    fake = tmp_path / "c++"
-    fake.write_text(
-        "#!/bin/sh\n[ \"$1\" = --version ] && echo 1 && exit\necho 'x.cpp:1: error: no such thing' >&2\nexit 1\n"
-    )
-    fake.chmod(0o755)
-    monkeypatch.setenv("CXX", str(fake))
-    monkeypatch.setenv("WAGER_KERNELS", str(tmp_path / "kept"))
-    found, reason = kernels()
-    assert found is None
-    assert "no such thing" in str(reason) or "processor" in str(reason)
-    assert not list((tmp_path / "kept").glob("*"))
+def test_scales_of_inputs_are_not_taken_for_scales_of_outputs(own: Kernels) -> None:
+    rng = np.random.default_rng(17)
+    node = op.convert(op.constant(rng.integers(-128, 128, (64, 64)).astype(np.int8)), "f32")
+    node = op.multiply(node, op.constant(rng.uniform(0.1, 1, 64).astype(np.float32)))
+    x = op.parameter([-1, 64], np.float32)
+    assert passes.own_products(ov.Model([op.matmul(x, node, False, True)], [x]), own, {}) == 0
+
+
+def test_two_requests_at_once_do_not_disturb_each_other(own: Kernels) -> None:
+    graph, _ = weights_graph("u4", 256, 512, 32, zero=True, half=True, seed=18)
+    packed: dict[passes.Stored, passes.Packed] = {}
+    passes.own_products(graph, own, packed)
+    run = compiled(own, graph)
+    rng = np.random.default_rng(19)
+    inputs = [rng.normal(size=(n, 512)).astype(np.float32) for n in (70, 90, 65)]
+    expected = [run(x)[0].copy() for x in inputs]
+
+    def again(i: int) -> bool:
+        request = run.create_infer_request()
+        return all(np.array_equal(request.infer([inputs[i]])[0], expected[i]) for _ in range(40))
+
+    with ThreadPoolExecutor(3) as pool:
+        assert all(pool.map(again, range(3)))
+
+
+def test_activations_too_small_to_divide_by_are_nothing(own: Kernels) -> None:
+    graph, _ = weights_graph("i8", 16, 64, 32, zero=False, half=True, seed=20)
+    packed: dict[passes.Stored, passes.Packed] = {}
+    passes.own_products(graph, own, packed)
+    assert not compiled(own, graph)(np.full((1, 64), 1e-40, np.float32))[0].any()

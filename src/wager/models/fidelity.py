@@ -128,7 +128,7 @@ def imported_logits(ir_dir: Path, ids: list[int], properties: Mapping[str, str],
 
     core = ov.Core()
     graph = core.read_model(ir_dir / "openvino_model.xml")
-    packed: dict[str, passes.Packed] = {}
+    packed: dict[passes.Stored, passes.Packed] = {}
     found = kernels()[0] if own_kernels else None
     if found is not None:
         passes.own_products(graph, found, packed)

@@ -115,6 +115,14 @@ def _has_weights(matmul: Any) -> bool:
     return bool(node.get_type_name() == "Constant" and len(matmul.input_value(1).get_partial_shape()) == 2)
 
 
+def stored_weights(product: Any) -> Any:
+    """The constant that holds the weights, or the codes, of one of ``products_with_weights``."""
+    node = product.input_value(1).get_node()
+    while node.get_type_name() != "Constant":
+        node = node.input_value(0).get_node()
+    return node
+
+
 def _merge(products: list[Any]) -> int:
     weights = _join([p.input_value(1) for p in products])
     if weights is None:
@@ -189,9 +197,6 @@ def weights_group(model: ov.Model) -> int:
     """Input channels that share a scale in most compressed products; 0 where scales are per channel or absent."""
     counts: collections.Counter[int] = collections.Counter()
     for node in products_with_weights(model):
-        weights = node.input_value(1).get_node()
-        while weights.get_type_name() != "Constant":
-            weights = weights.input_value(0).get_node()
-        shape = list(weights.get_output_shape(0))
+        shape = list(stored_weights(node).get_output_shape(0))
         counts[shape[2] if len(shape) == 3 else 0] += 1
     return counts.most_common(1)[0][0] if counts else 0

@@ -21,10 +21,22 @@ namespace wager {
 constexpr int MANY_ROWS = 64;  // from here on, work per row is shared among threads too
 constexpr int64_t LITTLE = 1 << 17;  // multiplications that are done before other threads are awake
 
+// A thread that waits here takes on nothing but this work: another call would use the buffers that this one still reads.
+template <class... How>
+void isolated(int n, const How&... how) {
+    tbb::this_task_arena::isolate([&] { tbb::parallel_for(0, n, how...); });
+}
+
 template <class Work>
 void side_by_side(int n, const Work& work) {
     if (n == 1) work(0);
-    else tbb::parallel_for(0, n, work, tbb::static_partitioner());
+    else isolated(n, work, tbb::static_partitioner());
+}
+
+template <class Work>
+void row_by_row(int n, const Work& work) {
+    if (n >= MANY_ROWS) isolated(n, work);
+    else for (int row = 0; row < n; ++row) work(row);
 }
 
 template <template <class> class Of>
@@ -101,8 +113,7 @@ public:
             const float* from = x + row * width;
             run(from, from + size, n_groups, codes + row * size, scales + row * n_groups, sums + row * n_groups);
         };
-        if (n >= MANY_ROWS) tbb::parallel_for(0, (int)n, round);
-        else for (size_t row = 0; row < n; ++row) round(row);
+        row_by_row(n, round);
         multiply(rounded, n, outputs[0].data<float>());
         return true;
     }
@@ -179,8 +190,7 @@ public:
         for (int seq = 0; seq < call.layout.n_seqs; ++seq) {
             const int n = call.layout.n_rows(seq), step = call.layout.is_tree(seq) ? group : queries_a_task(n * group);
             seen += (int64_t)n * (call.layout.past[seq] + n);
-            if (n >= MANY_ROWS) tbb::parallel_for(0, n, [&](int row) { keep(call, seq, row); });
-            else for (int row = 0; row < n; ++row) keep(call, seq, row);
+            row_by_row(n, [&](int row) { keep(call, seq, row); });
             for (int head = 0; head < kv_heads_; ++head)
                 for (int first = 0; first < n * group; first += step)
                     tasks.push_back({seq, head, first, std::min(step, n * group - first)});

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import openvino as ov
 from openvino import opset13 as op
 
-from wager.models.graph import products_with_weights
+from wager.models.graph import products_with_weights, stored_weights
 from wager.models.kernels.build import Kernels
 from wager.types import F32, I32, Batch
 
@@ -25,6 +25,7 @@ _MOST_SIZE = 256  # of an attention head
 _LARGEST_HALF, _SMALLEST_HALF = 65504.0, 2.0**-14  # that keep all bits of half precision
 
 U8 = npt.NDArray[np.uint8]
+Stored = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,25 +59,26 @@ class _Weights:
     offset: F32 | None
 
 
-def own_products(model: ov.Model, kernels: Kernels, packed: dict[str, Packed]) -> int:
+def own_products(model: ov.Model, kernels: Kernels, packed: dict[Stored, Packed]) -> int:
     """Replace products with int8 or int4 weights, in groups of a multiple of 32 inputs or per row; how many.
 
-    ``packed`` holds the weights by name of their product, for all graphs of a model; it must live as long as they do.
-    What has another form stays with the plugin.
+    ``packed`` holds the weights for all graphs of a model, by name of their product, which need not be its alone, and
+    by address of their codes, which clones share; it must live as long as they do. What has another form stays with
+    the plugin.
     """
     count = 0
     for node in products_with_weights(model):
         if any(t.get_element_type() != ov.Type.f32 for t in (node.input_value(0), node.output(0))):
             continue
-        name = node.get_friendly_name()
-        if name not in packed:
+        stored = node.get_friendly_name(), int(stored_weights(node).get_tensor_view().data.ctypes.data)
+        if stored not in packed:
             found = _read(node.input_value(1))
             if found is None:
                 continue
-            packed[name] = _pack(found, kernels)
+            packed[stored] = _pack(found, kernels)
         gated = _gated(node.input_value(0))
         source = node.input_value(0) if gated is None else gated
-        about = {**packed[name].attributes, "gated": int(gated is not None)}
+        about = {**packed[stored].attributes, "gated": int(gated is not None)}
         made = kernels.make("WagerProduct", [source], about)
         _replace(node, made)
         count += 1
@@ -235,13 +237,20 @@ def _read(output: Any) -> _Weights | None:
     if scale is None or node.get_type_name() != "Constant" or kind not in ("u4", "i4", "u8", "i8"):
         return None
     shape = list(node.get_output_shape(0))
-    size = shape[2] if len(shape) == 3 else cols
-    if rows % TILE or cols % GROUP or size % GROUP:
+    size = shape[-1]
+    if shape[0] != rows or rows % TILE or cols % GROUP or size % GROUP:
+        return None
+    if not all(_is_per_group(x, shape) for x in (scale, zero) if x is not None):
         return None
     stored = _unpacked(node) if kind in ("u4", "i4") else node.get_tensor_view().data.view(np.uint8)
     scale = _per_group(scale, rows, cols, size)
     offset = None if zero is None else -_per_group(zero, rows, cols, size) * scale
     return _Weights(np.ascontiguousarray(stored).reshape(rows, -1, GROUP), kind, scale, offset)
+
+
+def _is_per_group(values: npt.NDArray[Any], shape: list[int]) -> bool:
+    """Whether they are the same for all inputs of a group of codes of that shape: (rows, cols) or (rows, n, size)."""
+    return values.size == 1 or (values.ndim == len(shape) and values.shape[-1] == 1)
 
 
 def _per_group(values: npt.NDArray[Any], rows: int, cols: int, size: int) -> F32:
@@ -267,7 +276,7 @@ def _pack(weights: _Weights, kernels: Kernels) -> Packed:
     numbers = [scale] if offset is None else [scale, offset if estimated else _as_stored(offset)]
     half = all(_fits_half(x, exactly=not estimated) for x in numbers)
     rows, n, _ = codes.shape
-    data = _aligned(rows * n * (GROUP * bits // 8 + len(numbers) * (2 if half else 4)))
+    data = aligned(rows * n * (GROUP * bits // 8 + len(numbers) * (2 if half else 4)))
     kept = [np.ascontiguousarray(x, np.float32) for x in numbers]
     kernels.pack(
         np.ascontiguousarray(codes), kept[0], kept[1] if len(kept) == 2 else None, bits=bits, half=half, to=data
@@ -292,7 +301,7 @@ def _as_stored(offset: F32) -> F32:
     return half if np.allclose(half, offset, rtol=1e-6, atol=0) else offset
 
 
-def _aligned(n_bytes: int) -> U8:
+def aligned(n_bytes: int) -> U8:
     """Memory that starts at a cache line."""
     room = np.empty(n_bytes + 64, np.uint8)
     start = -room.ctypes.data % 64

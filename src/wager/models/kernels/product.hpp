@@ -10,6 +10,7 @@ namespace wager {
 
 constexpr int TILE = LANES;  // outputs that are computed side by side
 constexpr int GROUP = 32;    // inputs that share a scale
+constexpr float LEAST = 1e-36f;  // of activations: 127 over less overflows
 constexpr int AHEAD = 4096;  // bytes: weights come from memory, and the processor's own prefetching stops at pages
 
 // How the weights are kept. A tile has for every group: codes (4 or 8 bits, unsigned), 16 scales, and 16 offsets if any.
@@ -53,7 +54,7 @@ template <bool gated>
 inline void round_group(const float* x, const float* up, int8_t* codes, float* scale, int32_t* sum) {
     const Floats first = activation<gated>(x, up), second = activation<gated>(x + LANES, up + LANES);
     const float most = largest(larger(magnitude(first), magnitude(second)));
-    const Floats inverse = spread(most > 0 ? 127.0f / most : 0.0f);
+    const Floats inverse = spread(most > LEAST ? 127.0f / most : 0.0f);
     *sum = store_bytes(codes, first * inverse) + store_bytes(codes + LANES, second * inverse);
     *scale = most / 127.0f;
 }
