@@ -6,8 +6,10 @@ import os
 from collections.abc import Callable
 from collections.abc import Sequence as ListLike
 from copy import copy
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from weakref import proxy
 
 import numpy as np
 import numpy.typing as npt
@@ -55,7 +57,7 @@ class OpenVINOModel:
         self._kernels, self.kernels_reason = (
             kernels(progress) if profile.kernels else (None, f"not in `{profile.name}`")
         )
-        self._packed: dict[str, passes.Packed] = {}
+        self._packed: dict[passes.Stored, passes.Packed] = {}
         self.profile = profile if self._kernels is None else profile.with_kernels()
         merged = graph.merge_products(self._graph) if profile.merge_products else 0
         self.passes: dict[str, int] = {"merge_products": merged, **graph.page(self._graph, masks=profile.masks)}
@@ -64,13 +66,13 @@ class OpenVINOModel:
         self.context_length = context_length
         self.max_rows = 512
         self.kv_owner: object = None
-        self.rows_rule: RowsRule = self.profile.rules[0] if self.profile.rules else "any"  # until the self-check
         self._own_shapes = {} if self._kernels is None else passes.cache_shapes(self._graph)
         self._caches: list[Any] = []
         if self._own_shapes:
             blocks = [(ov.Type.u8, self._own_shapes[port.get_any_name()]) for port in _cache_ports(self._graph)]
             self._caches = self._allocate(blocks, kv_cache_bytes)
         wide = self._compile()
+        self._promise_no_more(profile.rules)
         if not self._own_shapes:
             self._caches = self._allocate([_block_of(port) for port in _cache_ports(wide)], kv_cache_bytes)
         self.lanes_are_cheap = bool(self._packed and self._own_shapes)  # all graphs share weights and K/V
@@ -127,7 +129,7 @@ class OpenVINOModel:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Held widths, ascending. A single row is another kernel, so only the rule "any" has it (fact 5)."""
+        """Held widths, ascending; one only under the rule "any": the plugin has other kernels for it (fact 5)."""
         return tuple(w for w in self.profile.widths if w > 1 or self.rows_rule == "any")
 
     def width_for(self, n_rows: int) -> int:
@@ -204,6 +206,15 @@ class OpenVINOModel:
 
     # -- inside --------------------------------------------------------------------------------------------------
 
+    def _promise_no_more(self, rules: tuple[RowsRule, ...]) -> None:
+        """Rules as the profile has them, unless our kernels do all products and attention; else a row is any row."""
+        done = [self.passes.get(name, 0) for name in ("own_products", "own_attention")]
+        if done != [len(graph.products_with_weights(self._graph)), self.passes["paged_attention"]]:
+            self.profile = replace(self.profile, rules=rules)
+        if self._kernels is not None and not any(done):
+            self._kernels, self.kernels_reason = None, "they do no product and no attention of this model"
+        self.rows_rule: RowsRule = self.profile.rules[0] if self.profile.rules else "any"  # until the self-check
+
     def _compile(self, width: int | None = None) -> Any:
         """A graph for forwards of any number of rows, or of exactly ``width``: fixed shapes save their inference."""
         made = self._graph.clone()
@@ -222,8 +233,10 @@ class OpenVINOModel:
         return self._core.compile_model(made, "CPU", self.profile.properties)
 
     def _lanes_of(self, wide: Lane, plugin_widths: ListLike[int]) -> Lanes:
+        me = proxy(self)  # which its graphs would keep alive, as long as no collector looks, with all its memory
+
         def make(width: int | None) -> Lane:
-            return self._lane(self._compile(width))
+            return cast(Lane, me._lane(me._compile(width)))
 
         if self.lanes_are_cheap:
             return Lanes(make, wide, self.profile.widths, OWN)
@@ -295,7 +308,9 @@ def default_kv_cache_bytes() -> int:
 
 
 def _padded_rows(rows: Any, n_rows_held: int | None) -> Any:
-    """Rows whose logits are computed: repeated up to a held count, never a single one (fact 5: another kernel)."""
+    """Rows whose logits are computed: repeated up to a held count; elsewhere two and more, as the plugin's products
+    take another kernel for one (fact 5).
+    """
     n = len(rows)
     want = n_rows_held or max(2, 1 << max(0, n - 1).bit_length())
     if n >= want:

@@ -19,6 +19,7 @@ from wager.measured import fingerprint_of, known_widths
 from wager.measured import to_json as measured_json
 from wager.models import tuned
 from wager.models.openvino import OpenVINOModel
+from wager.models.profiles import Profile
 from wager.models.selfcheck import check_exact
 from wager.models.tuned import Tuned
 from wager.tuning import bandwidth, space
@@ -61,7 +62,7 @@ def tune(
     model.warm_up()
     points = curve(model, rng=rng, deadline=start + _CURVE_SHARE * budget_s, progress=progress)
     best = replace(search.best, widths=_widths(model, points))
-    model.profile = best.profile(profile)
+    model.profile = _as_loaded(best.profile(profile), model)
     result: JSON = {
         "load_per_core": load,
         "untuned": base.to_json(),
@@ -173,6 +174,11 @@ def _slope_json(found: Interval) -> JSON:
 def _widths(model: OpenVINOModel, points: list[Point]) -> tuple[int, ...]:
     kept = useful_widths(points, model.widths)
     return tuple(w for w in model.profile.widths if w in kept or w not in model.widths)
+
+
+def _as_loaded(profile: Profile, model: OpenVINOModel) -> Profile:
+    """What a load makes of a profile: what was measured is kept under the name that a load will look for."""
+    return profile if model.kernels is None else profile.with_kernels()
 
 
 def _cost(model: OpenVINOModel, points: list[Point]) -> StepCost:
