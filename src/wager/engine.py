@@ -91,6 +91,11 @@ class Engine:
         self._runs: dict[int, Run] = {}  # in order of arrival
         self._next_id = 0
 
+    def draft_with(self, drafter: Drafter) -> None:
+        """Have ``drafter`` draft from now on; nothing may run. Raises OptionError where the rule does not take it."""
+        check_rule_takes(self.rule, drafter)
+        self.drafter, self._view = drafter, View(self.model, self.cache, drafter)
+
     # -- requests ------------------------------------------------------------------------------------------------
 
     def submit(

@@ -326,8 +326,8 @@ def test_metrics_count_what_was_done(server):
     speculative = answer["metrics"]["speculative_decoding"]
     assert grown("wager_generation_tokens_total") == answer["usage"]["completion_tokens"]
     assert grown("wager_prompt_tokens_total") == answer["usage"]["prompt_tokens"]
-    assert grown("wager_spec_decode_num_draft_tokens_total") == speculative["num_draft_tokens"] > 0
-    assert grown("wager_spec_decode_num_accepted_tokens_total") == speculative["num_accepted_tokens"]
+    assert grown('wager_spec_decode_num_draft_tokens_total{drafter="lookup"}') == speculative["num_draft_tokens"] > 0
+    assert grown('wager_spec_decode_num_accepted_tokens_total{drafter="lookup"}') == speculative["num_accepted_tokens"]
     assert grown(f'wager_request_success_total{{finished_reason="{answer["choices"][0]["finish_reason"]}"}}') == 1
     assert grown('wager_request_errors_total{status="400"}') == 1
     assert grown("wager_time_to_first_token_seconds_count") == 1

@@ -46,6 +46,9 @@ def serve(
     deadline: Annotated[float, typer.Option(help="Seconds a request may take in all.")] = 600.0,
     log_prompts: Annotated[bool, typer.Option("--log-prompts", help="Write prompts to the log.")] = False,
     drafter: o.DrafterName = "auto",
+    drafters: Annotated[
+        str | None, typer.Option(help="What a request may choose instead, as in auto,lookup,none; default: from text.")
+    ] = None,
     draft_model: o.DraftModel = None,
     policy: o.Policy = None,
     num_draft_tokens: o.NumDraftTokens = None,
@@ -85,6 +88,7 @@ def serve(
 
 
 def _settings(given: dict[str, Any]) -> Settings:
+    from wager.bench.suite import listed
     from wager.serve.config import Limits, Settings
 
     keys = _keys(given["api_keys"])
@@ -104,6 +108,7 @@ def _settings(given: dict[str, Any]) -> Settings:
         keys=keys,
         hosts=(*own, *(given["allow_host"] or ())),
         names=tuple(given["served_model_name"] or ()),
+        drafters=None if given["drafters"] is None else tuple(listed(given["drafters"])),
         cors_origins=tuple(given["cors_origin"] or ()),
         log_prompts=given["log_prompts"],
     )

@@ -75,7 +75,9 @@ class _Generation(_Strict):
         validation_alias=AliasChoices("num_draft_tokens", "num_assistant_tokens", "num_speculative_tokens"),
         description="Draft at most so many tokens a step.",
     )
-    drafter: str | None = Field(None, description='The drafter served, or "none".')
+    drafter: str | None = Field(
+        None, description='One that GET /v1/models lists, or "none"; under the walk the text is the same.'
+    )
     rule: str | None = Field(None, description="The verification rule served.")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from wager.errors import OptionError
+from wager.serve.choosing import check_names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +54,8 @@ class Limits:
 class Settings:
     """``keys``: API keys, none for an open server. ``hosts``: names a request's Host may have ("*": any).
 
-    ``names``: what the model also goes by. ``cors_origins``: pages of other hosts that may ask. ``log_prompts``:
+    ``names``: what the model also goes by. ``drafters``: what requests may name beside the served one and "none"; None
+    for the usual ones. ``cors_origins``: pages of other hosts that may ask. ``log_prompts``:
     whether the log holds prompts.
     """
 
@@ -61,5 +63,9 @@ class Settings:
     keys: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "[::1]")
     names: tuple[str, ...] = ()
+    drafters: tuple[str, ...] | None = ()
     cors_origins: tuple[str, ...] = ()
     log_prompts: bool = False
+
+    def __post_init__(self) -> None:
+        check_names(self.drafters or ())

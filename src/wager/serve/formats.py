@@ -198,7 +198,9 @@ def metrics(ticket: Ticket) -> JSON:
     """What docs/numbers.md defines, over all samples of the request; and the seed, drawn where none was given."""
     stats = ticket.stats
     n_forwards, n_tokens = sum(s.n_forwards for s in stats), sum(s.n_tokens for s in stats)
+    assert isinstance(ticket.ask, Ask)
     speculative = {
+        "drafter": ticket.ask.drafter,
         "num_draft_tokens": sum(s.n_drafted for s in stats),
         "num_accepted_tokens": sum(s.n_accepted for s in stats),
         "tokens_per_forward": n_tokens / n_forwards if n_forwards else 0.0,
@@ -206,5 +208,4 @@ def metrics(ticket: Ticket) -> JSON:
     }
     first_s = min((s.first_token_s for s in stats), default=0.0)
     total_s = max((s.total_s for s in stats), default=0.0)
-    assert isinstance(ticket.ask, Ask)
     return {"seed": ticket.ask.seed, "first_token_s": first_s, "total_s": total_s, "speculative_decoding": speculative}

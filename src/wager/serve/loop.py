@@ -18,6 +18,7 @@ from collections.abc import Sequence as ListLike
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from wager.drafters.choice import Choice
 from wager.engine import Engine
 from wager.errors import WagerError
 from wager.record import RunStats, StepRecord
@@ -34,13 +35,15 @@ _IDLE_S = 0.5  # how often an idle thread looks at its deadlines
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """``n`` samples of each of the ``prompts`` (token ids). ``num_draft_tokens``: draft at most so many a step."""
+    """``n`` samples of each of the ``prompts`` (token ids). ``drafter``: which of the engine's drafts, or "none".
+    ``num_draft_tokens``: draft at most so many a step.
+    """
 
     prompts: ListLike[ListLike[int]]
     sampling: Sampling
     seed: int
     n: int = 1
-    speculate: bool = True
+    drafter: str
     num_draft_tokens: int | None = None
     deadline_s: float = math.inf
 
@@ -52,15 +55,18 @@ class Ask:
         """Queue everything, one by one. Raises what ``Engine.submit`` does."""
         for tokens in self.prompts:
             for sample in range(self.n):
-                yield engine.submit(
+                seq = engine.submit(
                     tokens,
                     self.sampling,
                     seed=self.seed,
                     sample=sample,
                     text=StreamedText(text, self.sampling.stop),
-                    speculate=self.speculate,
+                    speculate=self.drafter != "none",
                     num_draft_tokens=self.num_draft_tokens,
                 )
+                if isinstance(engine.drafter, Choice) and self.drafter != "none":
+                    engine.drafter.bind(seq.id, self.drafter)
+                yield seq
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

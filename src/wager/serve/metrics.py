@@ -29,9 +29,9 @@ class Metrics:
         self.errors = counter("request_errors", "Requests answered with an error, by status.", ("status",))
         self.prompt_tokens = counter("prompt_tokens", "Prompt tokens of finished requests.")
         self.generation_tokens = counter("generation_tokens", "Tokens committed.")
-        self.drafts = counter("spec_decode_num_drafts", "Drafts verified.")
-        self.draft_tokens = counter("spec_decode_num_draft_tokens", "Draft tokens verified.")
-        self.accepted = counter("spec_decode_num_accepted_tokens", "Draft tokens accepted.")
+        self.drafts = counter("spec_decode_num_drafts", "Drafts verified.", ("drafter",))
+        self.draft_tokens = counter("spec_decode_num_draft_tokens", "Draft tokens verified.", ("drafter",))
+        self.accepted = counter("spec_decode_num_accepted_tokens", "Draft tokens accepted.", ("drafter",))
         self.accepted_at = counter(
             "spec_decode_num_accepted_tokens_per_pos", "Draft tokens accepted, by position in the draft.", ("position",)
         )
@@ -72,13 +72,14 @@ class Metrics:
         """A request has left the engine, complete or not. What is only read counts as steps alone."""
         if not isinstance(ticket.ask, Ask):
             return
+        drafter = ticket.ask.drafter
         for seq, stats in zip(ticket.sequences, ticket.stats, strict=True):
             self.requests.labels(seq.finish or "cancelled").inc()
             self.prompt_tokens.inc(seq.n_prompt)
             self.decisions.inc(stats.n_forwards)
-            self.draft_tokens.inc(stats.n_drafted)
-            self.accepted.inc(stats.n_accepted)
-            self.drafts.inc(stats.accepted_by_depth[0][1] if stats.accepted_by_depth else 0)
+            self.draft_tokens.labels(drafter).inc(stats.n_drafted)
+            self.accepted.labels(drafter).inc(stats.n_accepted)
+            self.drafts.labels(drafter).inc(stats.accepted_by_depth[0][1] if stats.accepted_by_depth else 0)
             for depth, (accepted, _) in enumerate(stats.accepted_by_depth):
                 self.accepted_at.labels(min(depth, _MAX_DEPTH - 1)).inc(accepted)
             if stats.n_tokens_first:

@@ -19,6 +19,7 @@ from wager.llm import LLM
 from wager.score import Continuations, Scores, Terminator
 from wager.serve import deciding
 from wager.serve.bodies import ChatBody, CompletionBody, DecideBody, Message, ScoreBody, check_n, sampling_options
+from wager.serve.choosing import offer, spelled
 from wager.serve.config import Settings
 from wager.serve.errors import ApiError
 from wager.serve.formats import Echoed, Style
@@ -50,6 +51,7 @@ class Service:
         self.llm, self.settings = llm, settings
         self.name, self._created = str(llm.info["model"]), int(time.time())
         self.drafter = engine.drafter.name if engine.drafter is not None else "none"
+        self.drafters = offer(llm, engine, settings.drafters)
         self.rule = engine.rule.name
         self._vocabulary = engine.vocabulary
         self._room = engine.cache.n_blocks * engine.cache.block_size
@@ -134,7 +136,14 @@ class Service:
         sampling = Sampling(temperature=1.0, max_tokens=body.max_tokens)
         seed = secrets.randbits(53) if body.seed is None else body.seed
         ticket = self.loop.submit(
-            Ask(prompts=[tokens], sampling=sampling, seed=seed, n=n, deadline_s=limits.deadline_s)
+            Ask(
+                prompts=[tokens],
+                sampling=sampling,
+                seed=seed,
+                n=n,
+                drafter=self.drafter,
+                deadline_s=limits.deadline_s,
+            )
         )
         hold(ticket)
         texts = ["" for _ in range(n)]
@@ -146,6 +155,7 @@ class Service:
         info = self.llm.info
         about = {
             "drafter": self.drafter,
+            "drafters": list(self.drafters),
             "rule": self.rule,
             "metrics": list(deciding.SIMPLE),
             **{k: info[k] for k in ("profile", "exactness")},
@@ -199,12 +209,15 @@ class Service:
 
     def _check(self, body: ChatBody | CompletionBody) -> None:
         self.check_model(body.model)
-        if body.drafter is not None and body.drafter not in ("none", "auto", self.drafter):
-            raise ApiError(
-                400, f"`drafter` is {body.drafter!r}: this server drafts with {self.drafter!r}", param="drafter"
+        if body.drafter is not None and spelled(body.drafter) not in self.drafters:
+            offered = ", ".join(self.drafters)
+            message = (
+                f"`drafter` is {body.drafter[:99]!r}: give one of {offered} (`wager serve --drafters` offers more)"
             )
+            raise ApiError(400, message, param="drafter")
         if body.rule is not None and body.rule != self.rule:
-            raise ApiError(400, f"`rule` is {body.rule!r}: this server verifies with {self.rule!r}", param="rule")
+            message = f"`rule` is {body.rule[:99]!r}: all answers here are verified with {self.rule!r}, give that"
+            raise ApiError(400, message, param="rule")
         if body.num_draft_tokens is not None and body.num_draft_tokens > _MOST_DRAFTED:
             raise ApiError(
                 400, f"`num_draft_tokens` is {body.num_draft_tokens}: at most {_MOST_DRAFTED}", param="num_draft_tokens"
@@ -230,13 +243,13 @@ class Service:
         limits, options = self.settings.limits, body.stream_options
         sampling = self._sampling(body, max(map(len, prompts)), constraint)
         seed = secrets.randbits(53) if body.seed is None else body.seed % 2**64  # 53: what JavaScript reads exactly
-        speculate = body.speculate is not False and body.drafter != "none" and body.num_draft_tokens != 0
+        speculate = body.speculate is not False and body.num_draft_tokens != 0
         ask = Ask(
             prompts=prompts,
             sampling=sampling,
             seed=seed,
             n=body.n or 1,
-            speculate=speculate,
+            drafter=spelled(body.drafter or self.drafter) if speculate else "none",
             num_draft_tokens=body.num_draft_tokens,
             deadline_s=limits.deadline_s,
         )

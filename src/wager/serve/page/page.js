@@ -85,7 +85,7 @@ function request(speculate, seed) {
   };
   if (seed !== undefined) body.seed = seed;
   else if ($("seed").value) body.seed = Number($("seed").value);
-  if (!speculate || $("drafter").value === "none") body.drafter = "none";
+  body.drafter = speculate ? $("drafter").value : "none";
   return body;
 }
 
@@ -221,7 +221,7 @@ async function start() {
     const served = await (await call("v1/models")).json();
     const { id, wager } = served.data[0];
     $("served").textContent = `${id}, drafting with ${wager.drafter}: text is ${wager.exactness}`;
-    for (const name of new Set([wager.drafter, "none"])) $("drafter").append(new Option(name === "none" ? "none (plain)" : name, name));
+    $("drafter").replaceChildren(...wager.drafters.map((name) => new Option(name === "none" ? "none (plain)" : name, name, false, name === wager.drafter)));
     $("profile").append(new Option(wager.profile));
     for (const name of wager.metrics) $("metrics").append(new Option(name, name, false, ["rmse", "mae", "accuracy"].includes(name)));
     $("tab-decide").hidden = !wager.metrics.length;
