@@ -89,6 +89,7 @@ def test_keys_come_from_a_file_or_the_environment_never_from_the_command_line(ho
         (("--port", "70000"), "70000"),
         (("--host", "no.such.host.invalid"), "no.such.host.invalid"),
         (("--drafter", "nonsense"), "nonsense"),
+        (("--drafters", "lookup,retrieval"), "retrieval"),
         (("--rule", "nonsense"), "nonsense"),
     ],
 )

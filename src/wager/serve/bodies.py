@@ -185,6 +185,9 @@ class CompletionBody(_Generation):
     max_tokens: int | None = None
     logprobs: int | None = Field(None, ge=0, le=20)
     echo: bool | None = None
+    return_tokens_as_token_ids: bool | None = Field(
+        None, description='Name tokens "token_id:N" in `logprobs`, as vLLM does, in place of their text.'
+    )
     best_of: Annotated[int | None, _as_by_default("best_of")] = None
     suffix: Annotated[str | None, _as_by_default("suffix")] = None
 

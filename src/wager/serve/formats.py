@@ -42,7 +42,7 @@ class Echoed:
 @dataclass(slots=True)
 class Style:
     """What the answers to one request have in common. ``chat``: of which end point. ``echo``: the prompts.
-    ``tools``: an answer may be a call, which comes whole.
+    ``ids``: a completion's log-probabilities name tokens by id. ``tools``: an answer may be a call, which comes whole.
     """
 
     chat: bool
@@ -53,6 +53,7 @@ class Style:
     include_usage: bool = False
     include_tokens: bool = False
     echo: Echoed | None = None
+    ids: bool = False
     tools: bool = False
     id: str = ""
     created: int = field(default_factory=lambda: int(time.time()))
@@ -157,14 +158,28 @@ class Style:
         if self.echo is not None and index not in self.shown and self.echo.logprobs is not None:
             prompt = index // self.n  # in front of the first tokens come those of the prompt
             first = self.echo.tokens[prompt][0]
-            pieces, values, top = [self.text.token_text(first)], [None], [None]
+            pieces, values, top = [self._piece(first)], [None], [None]
             offsets.append(self._show(index, first))
             tokens = [*self.echo.logprobs[prompt], *tokens]
-        pieces += [self.text.token_text(t.token) for t in tokens]
+        pieces += [self._piece(t.token) for t in tokens]
         values += [max(t.logprob, _FLOOR) for t in tokens]
-        top += [{self.text.token_text(i): max(lp, _FLOOR) for i, lp in t.top} for t in tokens]
+        top += [self._top(t) for t in tokens]
         offsets += [self._show(index, t.token) for t in tokens]
         return {"tokens": pieces, "token_logprobs": values, "top_logprobs": top, "text_offset": offsets}
+
+    def _piece(self, token: int) -> str:
+        return _numbered(token) if self.ids else self.text.token_text(token)
+
+    def _top(self, t: TokenLogprob) -> JSON:
+        """The likeliest tokens and the chosen one, by text; of several with one text the likeliest has it, and the
+        others go by their ids.
+        """
+        found: JSON = {}
+        chosen = () if t.token in dict(t.top) else ((t.token, t.logprob),)
+        for token, logprob in (*t.top, *chosen):
+            piece = self._piece(token)
+            found[piece if piece not in found else _numbered(token)] = max(logprob, _FLOOR)
+        return found
 
     def _show(self, index: int, token: int) -> int:
         """Characters before ``token``: one of several tokens counts with the token that completes it."""
@@ -181,6 +196,10 @@ class Style:
     def _named(self, token: int, logprob: float) -> JSON:
         data = self.text.token_bytes(token) or self.text.token_text(token).encode()
         return {"token": self.text.token_text(token), "logprob": max(logprob, _FLOOR), "bytes": list(data)}
+
+
+def _numbered(token: int) -> str:
+    return f"token_id:{token}"  # as vLLM's return_tokens_as_token_ids
 
 
 def usage(ticket: Ticket) -> JSON:

@@ -262,6 +262,7 @@ class Service:
             include_usage=options is not None and options.include_usage,
             include_tokens=options is not None and options.include_tokens,
             echo=echo,
+            ids=isinstance(body, CompletionBody) and bool(body.return_tokens_as_token_ids),
             tools=tools,
         )
         return Running(self.loop.submit(ask), style)
