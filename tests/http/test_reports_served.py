@@ -71,7 +71,7 @@ def hello(text, **more):
     return {"messages": [{"role": "user", "content": text}], "max_tokens": 24, **more}
 
 
-@pytest.mark.parametrize("banned", ["a", "b", None])
+@pytest.mark.parametrize("banned", ["a", None])
 @pytest.mark.parametrize("path", [CHAT, TEXT])
 def test_a_banned_token_is_nowhere_however_it_was_drafted(drafting, path, banned):
     """vllm 42744, 38202: of the letters left to the model lookup drafts one that is banned, at every depth."""
