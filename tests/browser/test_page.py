@@ -31,7 +31,7 @@ def browser():
 def server(tiny_llama, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WAGER_HOME", str(tmp_path_factory.mktemp("home")))
-        with serving(tiny_llama) as server:
+        with serving(tiny_llama, Settings(drafters=("suffix",))) as server:
             yield server
             server.settled()
 
@@ -71,6 +71,32 @@ def test_a_chat_by_keyboard_streams_in_colours_and_compares(page):
     page.fill("#prompt", "and again")
     page.press("#prompt", "Enter")
     page.locator(".turn.assistant").nth(1).locator(".token").first.wait_for()
+
+
+def test_the_drafter_picked_is_the_one_that_drafts(page):
+    assert page.locator("#drafter option").all_inner_texts() == ["lookup", "suffix", "none (plain)"]
+    assert page.input_value("#drafter") == "lookup"
+    page.select_option("#drafter", "suffix")
+    page.fill("#max-tokens", "20")
+    page.fill("#prompt", "ab ab ab ab ab ab ab")
+    with page.expect_response("**/v1/chat/completions") as asked:
+        page.press("#prompt", "Enter")
+    page.locator("#accepted", has_text=" of ").wait_for()
+    assert '"drafter":"suffix"' in asked.value.text()
+
+
+def test_a_decision_shows_the_law_and_an_answer_for_each_metric_ticked(page):
+    page.keyboard.press("Tab")
+    page.keyboard.press("ArrowRight")
+    assert not page.locator("#law-title").is_visible()
+    page.get_by_label("mae", exact=True).uncheck()
+    page.get_by_label("crps", exact=True).check()
+    page.fill("#labels", "1,2,3")
+    page.locator("#judge").get_by_role("button").click()
+    page.locator("#verdict table").wait_for()
+    assert page.locator("#verdict tbody th").all_inner_texts() == ["rmse", "crps", "accuracy"]
+    assert page.locator("#law .bar").count() == 3
+    assert page.locator("#verdict tbody td").nth(1).inner_text().count("%") == 3
 
 
 def test_escape_stops_an_answer_and_frees_it(page, server):

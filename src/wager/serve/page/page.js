@@ -180,13 +180,20 @@ async function send(event) {
 
 // -- decide ------------------------------------------------------------------------------------------------------
 
+const percent = (share) => `${(100 * share).toFixed(1)} %`;
+
+function said(value) { // a number, a label, or a law where that is what the metric asks for
+  if (Array.isArray(value)) return value.map((part) => `${part.value}: ${percent(part.weight)}`).join(", ");
+  return typeof value === "number" ? value.toFixed(3).replace(/\.?0+$/, "") : String(value);
+}
+
 async function decide(event) {
   event.preventDefault();
   $("trouble").textContent = "";
-  const metrics = [...$("metrics").selectedOptions].map((o) => o.value);
+  const metrics = [...$("metrics").querySelectorAll("input:checked")].map((box) => box.value);
   try {
     const found = await (await call("v1/decide", { prompt: $("question").value, labels: $("labels").value, metrics })).json();
-    bars($("law"), found.law.map(({ value, weight }) => [String(value), weight, `${(100 * weight).toFixed(1)} %`]));
+    bars($("law"), found.law.map(({ value, weight }) => [String(value), weight, percent(weight)]));
     const table = document.createElement("table");
     const head = table.createTHead().insertRow();
     for (const name of ["judged by", "best answer"]) head.append(Object.assign(document.createElement("th"), { textContent: name, scope: "col" }));
@@ -194,10 +201,10 @@ async function decide(event) {
     for (const [name, value] of Object.entries(found.predictions)) {
       const row = body.insertRow();
       row.append(Object.assign(document.createElement("th"), { textContent: name, scope: "row" }));
-      row.insertCell().textContent = typeof value === "number" ? value.toFixed(3).replace(/\.?0+$/, "") : JSON.stringify(value);
+      row.insertCell().textContent = said(value);
     }
     const covered = document.createElement("p");
-    covered.textContent = `These answers hold ${(100 * found.covered).toFixed(1)} % of the model's probability.`;
+    covered.textContent = `These answers hold ${percent(found.covered)} of the model's probability.`;
     $("verdict").replaceChildren(table, covered);
   } catch (error) {
     $("trouble").textContent = error.message;
@@ -216,14 +223,21 @@ function select(name) {
   }
 }
 
+function metricBox(name) {
+  const label = Object.assign(document.createElement("label"), { className: "check" });
+  const box = Object.assign(document.createElement("input"), { type: "checkbox", value: name, checked: ["rmse", "mae", "accuracy"].includes(name) });
+  label.append(box, name);
+  return label;
+}
+
 async function start() {
   try {
     const served = await (await call("v1/models")).json();
     const { id, wager } = served.data[0];
     $("served").textContent = `${id}, drafting with ${wager.drafter}: text is ${wager.exactness}`;
     $("drafter").replaceChildren(...wager.drafters.map((name) => new Option(name === "none" ? "none (plain)" : name, name, false, name === wager.drafter)));
-    $("profile").append(new Option(wager.profile));
-    for (const name of wager.metrics) $("metrics").append(new Option(name, name, false, ["rmse", "mae", "accuracy"].includes(name)));
+    $("profile").replaceChildren(new Option(wager.profile));
+    $("metrics").replaceChildren($("metrics").firstElementChild, ...wager.metrics.map(metricBox));
     $("tab-decide").hidden = !wager.metrics.length;
   } catch (error) {
     $("trouble").textContent = error.message;
