@@ -22,12 +22,8 @@ def doctor(as_json: o.AsJson = False) -> None:
     Exit code 1 if anything is.
     """
     from wager.doctor import examine
-    from wager.models.kernels import kernels
 
-    found = examine()
-    with Bars() as bars:
-        own, why_not = kernels(bars)
-    found["kernels"] = "own" if own is not None else f"the plugin's: {why_not}"
+    found = {**examine(), "kernels": which_kernels()}
     if as_json:
         print_json(found)
     else:
@@ -35,6 +31,18 @@ def doctor(as_json: o.AsJson = False) -> None:
         for problem in found["problems"]:
             say(f"problem: {problem}")
     raise typer.Exit(1 if found["problems"] else 0)
+
+
+def which_kernels() -> str:
+    """Whether products and attention run on our kernels here, which are compiled now if they were not, and why not."""
+    try:
+        from wager.models.kernels import kernels
+
+        with Bars() as bars:
+            own, why_not = kernels(bars)
+    except ImportError as error:  # a part of the installation that is missing is told beside this
+        return f"unknown: {error}"
+    return "own" if own is not None else f"the plugin's: {why_not}"
 
 
 def lines(found: JSON) -> list[str]:
