@@ -256,6 +256,10 @@ class LLM(Asks):
         """Compile the graphs for speculative widths now, so that their compilation is in no measurement."""
         self._model.warm_up()
 
+    def prepare(self) -> bool:
+        """Half a second of ``warm_up``, for when there is nothing else to do. Returns whether any of it was left."""
+        return self._model.prepare()
+
     def explain(self, tell: Callable[[str], None]) -> None:
         """From now on ``tell`` hears of every step what was drafted, why so much, and what came of it.
 

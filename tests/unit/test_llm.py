@@ -111,6 +111,20 @@ def test_fixed_shape_graphs_give_the_same_bits(tiny_llama):
         assert (model.forward(batch).logits == before).all()
 
 
+def test_graphs_are_prepared_one_by_one_where_they_are_cheap(tiny_llama):
+    model = OpenVINOModel(tiny_llama, kv_cache_bytes=1 << 24, context_length=512)
+    if not model.lanes_are_cheap:
+        assert not model.prepare()
+        return
+    n_first = sum(width in model._lanes for width in model.widths)
+    assert n_first == 1
+    n_more = 0
+    while model.prepare():
+        n_more += 1
+    assert n_more == len(model.widths) - 1
+    assert model.switches_are_free
+
+
 def test_a_width_gets_its_graph_when_doing_without_has_cost_as_much(tiny_llama):
     from wager.calibrate import _batch
 

@@ -78,6 +78,7 @@ class OpenVINOModel:
         self.lanes_are_cheap = bool(self._packed and self._own_shapes)  # all graphs share weights and K/V
         small = (ir_dir / "openvino_model.bin").stat().st_size <= _SMALL_MODEL_BYTES
         self._lanes = self._lanes_of(self._lane(wide), _PLUGIN_WIDTHS if small else ())
+        self.prepare()  # the width of plain decoding
 
     # -- what the engine asks ------------------------------------------------------------------------------------
 
@@ -139,6 +140,12 @@ class OpenVINOModel:
     def warm_up(self) -> None:
         """Compile the graphs of all widths that may have one now."""
         self._lanes.add(*self.widths)
+
+    def prepare(self) -> bool:
+        """Compile one of those graphs, half a second, where that is cheap. Returns whether there was one left to do."""
+        missing = [width for width in self.widths if width not in self._lanes] if self.lanes_are_cheap else []
+        self._lanes.add(*missing[:1])
+        return bool(missing)
 
     def forward(self, batch: Batch) -> Forward:
         """One forward; writes K/V of every row. Logits and hidden states are views that the next forward overwrites."""

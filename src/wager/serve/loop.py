@@ -162,7 +162,8 @@ class Ticket:
 
 
 class EngineLoop:
-    """Runs ``engine`` in a thread of its own. ``on_step`` and ``on_done`` are called in that thread.
+    """Runs ``engine`` in a thread of its own. ``on_step`` and ``on_done`` are called in that thread, and ``on_idle``
+    whenever there was nothing to do for a while.
 
     At most ``max_queue`` sequences may wait beyond those the engine runs at once.
     """
@@ -175,8 +176,9 @@ class EngineLoop:
         max_queue: int,
         on_step: Callable[[StepRecord], None] | None = None,
         on_done: Callable[[Ticket], None] | None = None,
+        on_idle: Callable[[], object] | None = None,
     ) -> None:
-        self._engine, self._text, self._on_done = engine, text, on_done
+        self._engine, self._text, self._on_done, self._on_idle = engine, text, on_done, on_idle
         self._max_sequences = engine.budget.n_seqs + max_queue
         self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._tickets: dict[int, tuple[Ticket, int]] = {}  # sequence id -> its request, and its place there
@@ -257,12 +259,21 @@ class EngineLoop:
             self._expire()
             if self._engine.has_work:
                 self._step()
+            elif self._on_idle is not None and self._commands.empty():
+                self._rest(self._on_idle)
         self._turn_away()
 
     def _turn_away(self) -> None:
         for ticket in self._flying():
             ticket.put(ApiError(503, "the server is shutting down", code="shutting_down"))
             self._end(ticket)
+
+    def _rest(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except Exception:
+            logging.getLogger("wager.serve").exception("what an idle server does failed, and is not tried again")
+            self._on_idle = None
 
     def _take_commands(self) -> bool:
         """Do what was asked for since the last step; wait for something to do. False: end."""

@@ -62,6 +62,7 @@ class Service:
             max_queue=settings.limits.max_queue,
             on_step=self.metrics.stepped,
             on_done=self.metrics.done,
+            on_idle=llm.prepare,
         )
         self.metrics.watch(self.loop)
 
