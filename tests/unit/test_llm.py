@@ -87,7 +87,8 @@ def test_profile_max_promises_nothing_and_can_be_refused(tiny_llama):
 
 def test_max_feeds_single_rows_and_masks(tiny_llama):
     draft = tiny_llama.parent / "tiny-llama-b"
-    llm = LLM(tiny_llama, profile="max", drafter=f"model:{draft}", tree_width=2, kv_cache_gb=0.1)
+    drafter = f"model:{draft}"
+    llm = LLM(tiny_llama, profile="max", drafter=drafter, num_draft_tokens=3, tree_width=2, kv_cache_gb=0.1)
     widths = []
     engine = llm.make_engine(drafter=None, on_step=lambda record: widths.append(record.width))
     engine.submit([5, 6, 7], llm.sampling(max_tokens=5, ignore_eos=True), seed=0)
