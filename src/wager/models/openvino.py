@@ -287,14 +287,9 @@ def _put_layout(lane: Lane, batch: Batch, *, masks: bool) -> None:
     lane.put("block_indices", batch.blocks)
     lane.put("block_indices_begins", batch.block_starts)
     if masks:
-        _put_masks(lane, batch)
-
-
-def _put_masks(lane: Lane, batch: Batch) -> None:
-    masks = batch.masks or (None,) * len(batch.past)
-    flat = [np.zeros(0, np.uint8) if m is None else m.reshape(-1) for m in masks]
-    lane.put("qq_bias", np.concatenate(flat))
-    lane.put("qq_bias_begins", np.cumsum([0, *(len(f) for f in flat)], dtype=np.int32))
+        bits, starts = passes.flat_masks(batch)
+        lane.put("qq_bias", bits)
+        lane.put("qq_bias_begins", starts)
 
 
 def read_graph(core: Any, ir_dir: Path) -> Any:

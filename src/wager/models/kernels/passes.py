@@ -125,14 +125,18 @@ def own_attention(model: ov.Model, kernels: Kernels, caches: Mapping[str, int]) 
 
 def layout_of(batch: Batch, size: int | None = None) -> I32:
     """What the attention kernel has to know of a batch (``Layout`` in ops.cpp), padded to ``size`` if that holds it."""
-    masks = batch.masks or (None,) * len(batch.past)
-    flat = [np.zeros(0, np.uint8) if m is None else np.asarray(m, np.uint8).reshape(-1) for m in masks]
-    ends = np.cumsum([0, *(len(m) for m in flat)])
-    bits = np.concatenate(flat)
+    bits, ends = flat_masks(batch)
     bits = np.concatenate([bits, np.zeros(-len(bits) % 4, np.uint8)]).view(np.int32)
     parts = ([len(batch.past)], batch.past, batch.starts, batch.block_starts, ends, batch.blocks, bits)
     whole = np.concatenate([np.asarray(part, np.int32) for part in parts])
     return np.concatenate([whole, np.zeros(max(0, (size or 0) - len(whole)), np.int32)])
+
+
+def flat_masks(batch: Batch) -> tuple[U8, I32]:
+    """The masks of all subsequences behind each other, and where each starts (B + 1,); none takes no room."""
+    masks = batch.masks or (None,) * len(batch.past)
+    flat = [np.zeros(0, np.uint8) if m is None else m.reshape(-1) for m in masks]
+    return np.concatenate(flat), np.cumsum([0, *(len(m) for m in flat)], dtype=np.int32)
 
 
 def _gated(output: Any) -> Any | None:
