@@ -18,6 +18,7 @@ import numpy.typing as npt
 from wager.constraint import Mask
 from wager.errors import ConstraintError, OptionError
 from wager.types import F32, F64, I64, Sampling, TokenLogprob
+from wager.wide import LONG, SLACK, chunks, exponentials, shortlist, top_indices
 
 U64 = npt.NDArray[np.uint64]
 Scores = F64 | F32
@@ -28,9 +29,7 @@ _WORD = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: the increment of splitmix64 (Steele, Lea, Flood 2014)
 _MUL1 = 0xBF58476D1CE4E5B9  # Stafford's variant 13 of the 64-bit finaliser
 _MUL2 = 0x94D049BB133111EB
-_CHUNK = 16384  # larger temporaries are given back to the system and cost more in page faults than in arithmetic
 _DEAD_END = "the constraint allows no token here that `logit_bias` does not ban: change one of them"
-_SMALL = 2048  # below this many tokens the plain race is the fast one
 
 
 def _mix(word: int) -> int:
@@ -55,7 +54,7 @@ def _counters(n: int) -> U64:
 def _uniforms(key: int, counters: U64) -> F64:
     """Hash of each counter as a number in (0, 1): odd multiples of 2^-53, so neither end can occur."""
     u = np.empty(len(counters))
-    for part in _chunks(len(counters)):
+    for part in chunks(len(counters)):
         x = counters[part] + np.uint64(key)
         x ^= x >> np.uint64(30)
         x *= np.uint64(_MUL1)
@@ -67,10 +66,6 @@ def _uniforms(key: int, counters: U64) -> F64:
         u[part] += 0.5
         u[part] *= 2.0**-52
     return u
-
-
-def _chunks(n: int) -> list[slice]:
-    return [slice(start, min(start + _CHUNK, n)) for start in range(0, n, _CHUNK)]
 
 
 class Noise:
@@ -203,12 +198,9 @@ def scores(
 
 
 def _warp(logits: Scores, sampling: Sampling) -> F64:
-    top = float(logits.max())
-    if top == -np.inf:
+    if float(logits.max()) == -np.inf:
         raise _nothing_left()
-    with np.errstate(over="ignore"):  # a tiny temperature sends all but the best to -inf, as it should
-        x: F64 = np.subtract(logits, top, dtype=np.float64)
-        x /= sampling.temperature
+    x = tempered(logits, sampling.temperature)
     if 0 < sampling.top_k < len(x):
         x = _keep(x, top_indices(x, sampling.top_k))
     if sampling.top_p < 1:
@@ -216,6 +208,12 @@ def _warp(logits: Scores, sampling: Sampling) -> F64:
     if sampling.min_p > 0:
         x[x < np.log(sampling.min_p)] = -np.inf
     return x
+
+
+def tempered(x: Scores, temperature: float, *, top: float | None = None) -> F64:
+    """(x - top) / temperature, > 0; ``top`` is the largest x if not given."""
+    with np.errstate(over="ignore"):  # a tiny temperature sends all but the best to -inf, as it should
+        return np.subtract(x, float(x.max()) if top is None else top, dtype=np.float64) / temperature
 
 
 def _nothing_left() -> OptionError:
@@ -252,22 +250,9 @@ def _keep(x: F64, kept: I64) -> F64:
     return out
 
 
-def top_indices(x: Scores, k: int) -> I64:
-    """Ids (k,) of the k largest values, best first; equal values by lowest id."""
-    k = min(k, len(x))
-    if k == 0:
-        return np.empty(0, np.int64)
-    kth = np.partition(x, len(x) - k)[len(x) - k]
-    above = np.flatnonzero(x > kth)
-    ties = np.flatnonzero(x == kth)[: k - len(above)]
-    kept = np.concatenate([above, ties])
-    return kept[np.lexsort((kept, -x[kept]))]
-
-
 def _nucleus(x: F64, top_p: float) -> I64:
     """Ids of the smallest set of most likely tokens with mass >= top_p; at least one. The largest of x is 0."""
-    weights = np.exp(x)
-    total = float(weights.sum())
+    weights, total = exponentials(x)
     # Tokens below this share weigh less than 1 - top_p together, so the nucleus is among the others.
     large = np.flatnonzero(weights >= (1 - top_p) * total / len(x) * (1 - 1e-9))
     order = large[np.argsort(-weights[large], kind="stable")]
@@ -282,40 +267,14 @@ def probabilities(x: Scores) -> F64:
     return weights
 
 
-def exponentials(x: Scores, *, temperature: float = 1.0) -> F64:
-    """exp((x - max x) / temperature) (V,), temperature > 0. In long rows what is below e^-8 of the best is right to
-    1e-5 of itself (float32, three times as fast): less than 1e-7 of the mass together.
-    """
-    top = float(x.max())
-    with np.errstate(over="ignore", under="ignore"):  # a tiny temperature leaves the best alone
-        if len(x) < _SMALL:
-            return np.asarray(np.exp(np.subtract(x, top, dtype=np.float64) / temperature))
-        out, short = np.empty(len(x)), np.empty(_CHUNK, np.float32)
-        for part in _chunks(len(x)):
-            some, weights = x[part], out[part]
-            y = np.subtract(some, top, out=short[: len(some)], casting="same_kind")
-            y *= min(1 / temperature, 1e38)
-            large = np.flatnonzero(y > -8.0)
-            weights[:] = np.exp(y, out=y)
-            weights[large] = np.exp(np.subtract(some[large], top, dtype=np.float64) / temperature)
-        return out
-
-
-def log_sum(weights: F64, x: Scores, *, temperature: float = 1.0) -> float:
-    """sum w log w of the ``exponentials`` (V,) of x."""
-    total, top = 0.0, float(x.max())
-    for part in _chunks(len(x)):
-        logs = np.maximum(x[part] - top, -1e30)  # 0 times -inf is no number
-        total += float(np.einsum("i,i->", weights[part], logs))  # @ would wake the threads of BLAS
-    return total / temperature
-
-
 def choose(x: Scores, noise: Noise, position: int, temperature: float) -> int:
-    """The token of an output position: the largest ``x - log E``, or at temperature 0 the largest x (lowest id)."""
+    """The token of an output position: the largest ``x / temperature - log E``, or at temperature 0 the largest x (of
+    equal ones the lowest id).
+    """
     if temperature == 0:
         token = int(np.argmax(x))
     else:
-        token = _race(x, noise, position)
+        token = _race(x, noise, position, temperature)
     best = float(x[token])
     assert best == best, "the logits hold NaN"
     if best == -np.inf:
@@ -324,7 +283,7 @@ def choose(x: Scores, noise: Noise, position: int, temperature: float) -> int:
 
 
 def arrivals(x: Scores, noise: Noise, position: int, temperature: float, k: int) -> I64:
-    """The (at most k) tokens that come first in the race of an output position, the winner of ``choose`` first.
+    """The (at most k) tokens that come first in the race of ``choose``, its winner first.
 
     Shared with the target's noise they are a draft without replacement: the best k guesses of what it will choose.
     """
@@ -335,40 +294,48 @@ def arrivals(x: Scores, noise: Noise, position: int, temperature: float, k: int)
         raise _nothing_left()
     values = x[alive]
     if temperature > 0:
-        values = values - np.log(noise.exponential(position, alive))
+        values = tempered(values, temperature) - np.log(noise.exponential(position, alive))
     return alive[top_indices(values, k)]
 
 
-def _race(x: Scores, noise: Noise, position: int) -> int:
+def _race(x: Scores, noise: Noise, position: int, temperature: float) -> int:
     """``race_plainly`` at a fraction of its cost: E = -log u >= 1 - u bounds every entry from above with one float32
     logarithm, and the few entries that the bound cannot rule out are computed exactly.
     """
-    if len(x) < _SMALL or np.count_nonzero(x > -np.inf) < _SMALL:
-        return race_plainly(x, noise, position)
-    best, winner = -np.inf, int(np.argmax(x))
+    if len(x) < LONG:
+        return race_plainly(x, noise, position, temperature)
+    open_ = shortlist(x, temperature, noise.token_key(position))
+    if open_ is None:
+        if np.count_nonzero(x > -np.inf) < LONG:
+            return race_plainly(x, noise, position, temperature)
+        open_ = _shortlist(tempered(x, temperature), noise, position)
+    if len(open_) == 0:  # something is no number
+        return int(np.argmax(x))
+    values = tempered(x[open_], temperature, top=float(x.max())) - np.log(noise.exponential(position, open_))
+    return int(open_[np.argmax(values)])
+
+
+def _shortlist(x: F64, noise: Noise, position: int) -> I64:
+    """``wide.shortlist`` in numpy."""
     key, counters = noise.token_key(position), _counters(len(x))
-    for part in _chunks(len(x)):
-        u, some = _uniforms(key, counters[part]), x[part]
+    bounds, goal = np.empty(len(x), np.float32), -np.inf
+    for part in chunks(len(x)):
+        u, some, bound = _uniforms(key, counters[part]), x[part], bounds[part]
         with np.errstate(over="ignore"):
-            bound = some.astype(np.float32)
+            bound[:] = some
         bound -= np.log((1 - u).astype(np.float32))
         leader = int(np.argmax(bound))
-        goal = max(best, float(some[leader] - np.log(-np.log(u[leader]))))
-        # The slack is far more than float32 loses where a winner can be.
-        open_ = np.flatnonzero(bound >= goal - 1e-2)
-        values = some[open_] - np.log(-np.log(u[open_]))
-        if len(values) and values.max() > best:
-            best = float(values.max())
-            winner = part.start + int(open_[np.argmax(values)])
-    return winner
+        goal = max(goal, float(some[leader] - np.log(-np.log(u[leader]))))
+    return np.flatnonzero(bounds >= goal - SLACK)
 
 
-def race_plainly(x: Scores, noise: Noise, position: int) -> int:
+def race_plainly(x: Scores, noise: Noise, position: int, temperature: float = 1.0) -> int:
     """The race as it is defined, over the tokens that options left alive; the oracle of ``choose``."""
     alive = np.flatnonzero(x > -np.inf)
     if len(alive) == 0:
         return int(np.argmax(x))
-    return int(alive[np.argmax(x[alive] - np.log(noise.exponential(position, alive)))])
+    values = tempered(x[alive], temperature) - np.log(noise.exponential(position, alive))
+    return int(alive[np.argmax(values)])
 
 
 def logprobs(logits: F32, token: int, k: int) -> TokenLogprob:

@@ -18,9 +18,9 @@ from wager.cache import n_common
 from wager.engine import Engine
 from wager.errors import OptionError, PromptError
 from wager.interrupt import whole
-from wager.sampling import exponentials
 from wager.text import Text
 from wager.types import F32, F64, Sequence
+from wager.wide import log_partition
 
 Terminator = Literal["auto", "end", "line", "none"]
 Candidate = str | ListLike[int]
@@ -93,7 +93,7 @@ class Said:
 def said(row: F32, tokens: ListLike[int], ends: ListLike[int], temperature: float) -> Said:
     """Of logits ``row`` (V,), under softmax(row / temperature)."""
     best = int(row.argmax())
-    total = float(np.log(exponentials(row, temperature=temperature).sum()))
+    total = log_partition(row, temperature=temperature)
 
     def logprobs(ids: ListLike[int]) -> F64:
         return np.asarray((row[list(ids)].astype(np.float64) - float(row[best])) / temperature - total)

@@ -33,6 +33,8 @@ LAYERS = [
         "text",
         "commit",
         "machine",
+        "compiled",
+        "wide",
         "interrupt",
         "intervals",
         "journal",
@@ -66,9 +68,10 @@ PLUGIN_MAY = {
     "tree",
     "stores",
     "nearest",
+    "wide",
 }
 # A model drafter opens a model, and must know what ends the target's answer; what was tuned is kept per machine.
-EXTRA = {"drafters": {"models", "commit", "machine"}, "models": {"machine"}}
+EXTRA = {"drafters": {"models", "commit", "machine"}, "models": {"machine", "compiled"}}
 
 
 def module(path: Path) -> str:

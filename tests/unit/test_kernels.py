@@ -13,8 +13,10 @@ import pytest
 from openvino import opset13 as op
 
 from places import KERNELS
+from wager.compiled import compile_to
 from wager.machine import cpu
-from wager.models.kernels import Kernels, build, kernels, passes
+from wager.models.kernels import Kernels, kernels, passes
+from wager.models.kernels.build import CODE
 from wager.types import F32, Batch
 
 BLOCK = 32
@@ -36,7 +38,7 @@ def own(request: pytest.FixtureRequest) -> Kernels:
     path = found.path.with_name(f"{found.key}-{request.param}.so")
     if not path.is_file():
         made = path.with_name(f"{path.name}.{id(path)}")
-        build.compile_to(made, "c++", march=request.param)
+        compile_to(made, CODE, "c++", march=request.param)
         made.replace(path)
     return Kernels(path, request.param)
 

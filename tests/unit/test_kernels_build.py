@@ -9,14 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from wager.models.kernels import Kernels, build, kernels
+from wager import compiled
+from wager.models.kernels import Kernels, kernels
 
 
 @pytest.fixture
 def kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[Kernels, Path]:
     """The kernels as they are, and a folder that has a copy of them, which `kernels()` will look into."""
     monkeypatch.delenv("CXX", raising=False)
-    monkeypatch.setattr(build, "_REFUSED", {})
+    monkeypatch.setattr(compiled, "_REFUSED", {})
     found, reason = kernels()
     if found is None:
         pytest.skip(str(reason))
@@ -67,12 +68,12 @@ def test_a_compiler_that_hangs_is_ended_with_its_children_and_not_asked_again(
     monkeypatch: pytest.MonkeyPatch, kept: tuple[Kernels, Path], tmp_path: Path
 ) -> None:
     monkeypatch.setenv("CXX", compiler(tmp_path / "c++", "sleep 30"))
-    monkeypatch.setattr(build, "_LONGEST_S", 0.2)
+    monkeypatch.setattr(compiled, "_LONGEST_S", 0.2)
     start = time.perf_counter()
     found, reason = kernels()
     assert found is None
     assert "took more than" in str(reason)
-    monkeypatch.setattr(build, "_LONGEST_S", 60)
+    monkeypatch.setattr(compiled, "_LONGEST_S", 60)
     assert kernels() == (None, reason)
     assert time.perf_counter() - start < 10
 
@@ -82,7 +83,7 @@ def test_a_compiler_may_be_a_command_of_several_words(
 ) -> None:
     library = kept[1].read_bytes()
     monkeypatch.setenv("CXX", "env c++")
-    monkeypatch.setattr(build, "compile_to", lambda path, compiler: path.write_bytes(library))
+    monkeypatch.setattr(compiled, "compile_to", lambda path, code, compiler: path.write_bytes(library))
     found, reason = kernels()
     assert found is not None, reason
     assert found.key != kept[0].key  # the other words may be flags
@@ -96,7 +97,7 @@ def test_half_a_library_is_not_loaded_but_made_again(
 ) -> None:
     whole = kept[1].read_bytes()
     kept[1].write_bytes(whole[: int(share * len(whole))])
-    monkeypatch.setattr(build, "compile_to", lambda path, compiler: path.write_bytes(whole))
+    monkeypatch.setattr(compiled, "compile_to", lambda path, code, compiler: path.write_bytes(whole))
     found, reason = kernels()
     assert found is not None, reason
     assert found.path.read_bytes() == whole
@@ -105,10 +106,10 @@ def test_half_a_library_is_not_loaded_but_made_again(
 @pytest.mark.parametrize("number", [0.6931471805599453, 127.0])
 def test_a_library_that_computes_something_else_is_declined(kept: tuple[Kernels, Path], number: float) -> None:
     """As a compiler's fault would make it: a constant is another one."""
-    library = kept[1].read_bytes()[: -build._DIGEST_BYTES]
+    library = kept[1].read_bytes()[: -compiled.DIGEST_BYTES]
     assert np.float32(number).tobytes() in library
     changed = library.replace(np.float32(number).tobytes(), np.float32(number * 1.001).tobytes())
-    kept[1].write_bytes(build.sealed(changed))
+    kept[1].write_bytes(compiled.sealed(changed))
     found, reason = kernels()
     assert found is None
     assert "wrongly" in str(reason)

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from wager.errors import OptionError
-from wager.sampling import Noise, Scores, exponentials, top_indices
+from wager.sampling import Noise, Scores
 from wager.types import F64, SAMPLED, DraftKind, Law, Limits
+from wager.wide import entropy, log_partition, top_indices
 
 KINDS: tuple[DraftKind, ...] = ("deterministic", "coupled", "iid", "without_replacement")
 MAX_LAW = 512  # ids kept of a draft law where nobody asks for fewer
@@ -116,17 +117,11 @@ class Belief:
 def belief(x: Scores, n_top: int) -> Belief:
     """The belief behind scores (V,); its entropy (nats) over the ``n_top`` likeliest tokens alone, or over all (0)."""
     best = float(x.max())
-    some = np.subtract(x, best, dtype=np.float64)
-    np.maximum(some, -700.0, out=some)  # nothing is what -inf and e^-700 weigh, and 0 * inf must not arise
-    weights = exponentials(some)
-    total = float(weights.sum())
-    if 0 < n_top < len(some):
-        near = some[some > -8.0]  # few as a rule; the top ones are among them if they are enough
-        some = np.partition(near if len(near) >= n_top else some, -n_top)[-n_top:]
-        weights = np.exp(some)
-    mass = float(weights.sum())
-    some *= weights
-    return Belief(x, best + float(np.log(total)), max(0.0, float(np.log(mass) - some.sum() / mass)))
+    some: Scores = x
+    if 0 < n_top < len(x):
+        near = x[x > best - 8.0]  # few as a rule; the top ones are among them if they are enough
+        some = np.partition(near if len(near) >= n_top else x, -n_top)[-n_top:].astype(np.float64)
+    return Belief(x, best + log_partition(x), max(0.0, entropy(some)))
 
 
 def law_of(x: Scores, temperature: float, n_ids: int) -> Law:

@@ -281,7 +281,7 @@ class ModelDrafter:
     def _children(self, state: State, index: int, level: int, logits: F32) -> tuple[list[Child], Law | None]:
         """What is drawn after a branch, in draw order; and the law, where drafts carry them."""
         branch, k = state.branches[index], state.shape.n_children(level)
-        seq, temperature = branch.seq, branch.seq.sampling.temperature
+        seq = branch.seq
         x = self._scores(seq, seq.sampling, logits)
         law = self._law(seq, x, logits, k) if self.has_laws else None
         if law is not None and self.kind == "iid":
@@ -292,7 +292,7 @@ class ModelDrafter:
             tokens = draw_without_replacement(law, state.noise, state.round, index, level, k)
         else:
             some = x if law is None else _within(law, x)
-            by_score = 0.0 if self.kind == "deterministic" else temperature
+            by_score = float(self.kind != "deterministic" and seq.sampling.temperature > 0)
             tokens = [int(token) for token in arrivals(some, state.noise, seq.n_output, by_score, k)]
         return [(token, branch.members) for token in tokens], law
 

@@ -12,10 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from wager.types import F32, I64, Draft, Seen, Verdict
+from wager.wide import top_indices
 
 Context = tuple[int, ...]
-
-_FOLDS = 64
 
 
 class Row(NamedTuple):
@@ -85,15 +84,6 @@ def learn_round(
 
 
 def most_likely(logits: F32, k: int) -> I64:
-    """Ids of the k largest logits (V,), best first, equal ones by lowest id; -inf never. A third of a partition's time.
-
-    Of the largest values of disjoint parts, the k-th bounds the k-th of all from below: few ids are as large as that.
-    """
-    n = len(logits) // _FOLDS
-    bound = np.float32(-np.inf)
-    if n > k:
-        tops = np.maximum.reduce(logits[: n * _FOLDS].reshape(_FOLDS, n), axis=0)
-        bound = np.partition(tops, n - k)[n - k]
-    ids = np.flatnonzero(logits >= bound)
-    ids = ids[logits[ids] > -np.inf]
-    return ids[np.lexsort((ids, -logits[ids]))][:k]
+    """Ids of the k largest logits (V,), best first, equal ones by lowest id; -inf never."""
+    ids = top_indices(logits, k)
+    return ids[logits[ids] > -np.inf]

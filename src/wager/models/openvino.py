@@ -21,6 +21,7 @@ from wager.models.kernels import kernels, passes
 from wager.models.lanes import OWN, PLUGIN, Lane, Lanes
 from wager.models.profiles import Profile, profile_named
 from wager.types import Batch, Forward, RowsRule
+from wager.wide import prepare as prepare_wide
 
 BLOCK_SIZE = 32  # fixed by the CPU plugin
 _MIN_BLOCKS = 24  # what the self-check needs to read a block and a bit beside two other sequences
@@ -57,6 +58,7 @@ class OpenVINOModel:
         self._kernels, self.kernels_reason = (
             kernels(progress) if profile.kernels else (None, f"not in `{profile.name}`")
         )
+        prepare_wide(progress)  # what samples of it need, while the user sees that something is made
         self._packed: dict[passes.Stored, passes.Packed] = {}
         self.profile = profile if self._kernels is None else profile.with_kernels()
         merged = graph.merge_products(self._graph) if profile.merge_products else 0

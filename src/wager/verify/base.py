@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as ListLike
 from dataclasses import dataclass, replace
@@ -10,9 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from wager.errors import ConstraintError
-from wager.sampling import Noise, Scores, exponentials, is_plain, is_softmax, log_sum, scores
+from wager.sampling import Noise, Scores, is_plain, is_softmax, scores
 from wager.types import F32, F64, I64, Draft, DraftKind, Sampling, Sequence, Verdict
 from wager.verify.dice import Dice
+from wager.wide import entropy, exponentials
 
 _EXACT_REST = 1e-6  # a mass smaller than this is summed anew: a difference of sums near 1 would be rounding
 
@@ -106,21 +106,21 @@ class Rows:
         """Unnormalised probabilities (V,) after ``node``: at temperature 0 one-hot on the choice. Read only."""
         return self._mass(node)[0]
 
-    def _logs(self, node: int) -> tuple[Scores, float]:
-        """x (V,) and a temperature: the weights are exp(x / temperature) up to a factor, at 0 all on the largest."""
+    def logs(self, node: int) -> tuple[Scores, float]:
+        """x (V,) and a temperature: the law is softmax(x / temperature), at 0 all on the largest. Read only."""
         if is_softmax(self.sampling):  # spares a row
             return self.logits(node), self.sampling.temperature
         return self.scores(node), float(self.sampling.temperature > 0)
 
     def _mass(self, node: int) -> tuple[F64, float]:
         if node not in self._weights:
-            x, temperature = self._logs(node)
+            x, temperature = self.logs(node)
             if temperature > 0:
-                weights = exponentials(x, temperature=temperature)
+                self._weights[node] = exponentials(x, temperature=temperature)
             else:
                 weights = np.zeros(len(x))
                 weights[int(x.argmax())] = 1
-            self._weights[node] = weights, float(weights.sum())
+                self._weights[node] = weights, 1.0
         return self._weights[node]
 
     def __getitem__(self, node: int) -> F64:
@@ -138,9 +138,9 @@ class Rows:
         return np.append(some, rest) / total
 
     def entropy(self, node: int) -> float:
-        """Entropy of the law after ``node``, nats: log Z - sum w log w / Z."""
-        (weights, total), (x, temperature) = self._mass(node), self._logs(node)
-        return math.log(total) - log_sum(weights, x, temperature=temperature) / total if temperature > 0 else 0.0
+        """Entropy of the law after ``node``, nats."""
+        x, temperature = self.logs(node)
+        return entropy(x, temperature=temperature) if temperature > 0 else 0.0
 
     def outside(self, node: int, ids: I64) -> F64:
         """Unnormalised probabilities (V,) after ``node`` without ``ids``."""

@@ -13,7 +13,6 @@ from wager.verify.base import Rows
 
 def walk(rows: Rows, draft: Draft, noise: Noise) -> Verdict:
     """Choose the token after the root; while a child holds the chosen token, go there and choose the next."""
-    temperature = rows.sampling.temperature
     children = {
         (int(parent), int(token)): node
         for node, (parent, token) in reversed(list(enumerate(zip(draft.parents, draft.tokens, strict=True))))
@@ -21,7 +20,8 @@ def walk(rows: Rows, draft: Draft, noise: Noise) -> Verdict:
     path: list[int] = []
     node = -1
     while True:
-        token = choose(rows.scores(node), noise, rows.position(node), temperature)
+        x, temperature = rows.logs(node)
+        token = choose(x, noise, rows.position(node), temperature)
         child = children.get((node, token))
         if child is None:
             return Verdict(tuple(path), token)

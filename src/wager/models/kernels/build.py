@@ -1,16 +1,8 @@
-"""Compiles the kernels for this processor, once; where that cannot be, says why, and OpenVINO's own are used."""
+"""The kernels for this processor, compiled once; where that cannot be, OpenVINO's own are used."""
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import os
-import shlex
-import shutil
-import signal
-import subprocess
-from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
@@ -20,22 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from wager.compiled import Code, Progress, compiled
 from wager.errors import WagerError
-from wager.home import scratch_folder, wager_home
-from wager.machine import cpu
 from wager.types import F32
 
-SWITCH = "WAGER_KERNELS"  # "0": do without; else the folder where they are kept
 _HERE = Path(__file__).parent
 _SOURCES = ("lanes.hpp", "product.hpp", "attention.hpp", "packing.hpp", "ops.cpp")
-_FLAGS = ("-O3", "-std=c++17", "-ffp-contract=off", "-shared", "-fPIC", "-fvisibility=hidden", "-w")
-_COMPILERS = ("c++", "g++", "clang++")
-_NEEDS = ({"avx512f", "avx512_vnni"}, {"avx2", "f16c"})  # either is enough
-_LONGEST_S = 200
-_DIGEST_BYTES = 32
-_REFUSED: dict[tuple[str, Path], str] = {}  # what this process tried in vain, by compiler and folder
 U8 = npt.NDArray[np.uint8]
-_DOING = "compiling kernels for this processor, once"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,110 +59,33 @@ def _at(array: npt.NDArray[Any]) -> int:
     return int(array.ctypes.data)
 
 
-def kernels(progress: Callable[[str, int, int], None] | None = None) -> tuple[Kernels | None, str | None]:
-    """The kernels, compiled now where they are not yet (ten seconds), or None and why there are none."""
-    if os.environ.get(SWITCH) == "0":
-        return None, f"{SWITCH}=0"
-    flags = set(cpu()["flags"])
-    if not any(needed <= flags for needed in _NEEDS):
-        return None, "this processor has neither AVX-512 VNNI nor AVX2"
-    compiler = os.environ.get("CXX") or next(filter(None, map(shutil.which, _COMPILERS)), None)
-    if compiler is None:
-        return None, "there is no C++ compiler: install g++ for about twice the speed"
-    folder = Path(os.environ.get(SWITCH) or wager_home() / "kernels").absolute()
-    if (compiler, folder) in _REFUSED:
-        return None, _REFUSED[compiler, folder]
-    try:
-        return _compiled(compiler, folder, progress), None
-    except (OSError, ImportError, RuntimeError, ValueError, WagerError) as error:  # ValueError: an open quote in CXX
-        reason = _REFUSED[compiler, folder] = " ".join(str(error).split())[:300]
-        return None, reason
-
-
-def _compiled(compiler: str, folder: Path, progress: Callable[[str, int, int], None] | None) -> Kernels:
-    key = _key(compiler)
-    path = folder / f"{key}.so"
-    if not _is_whole(path):
-        if progress is not None:
-            progress(_DOING, 0, 1)
-        with scratch_folder(path) as scratch:
-            made = scratch / path.name
-            compile_to(made, compiler)
-            made.replace(path)
-        if progress is not None:
-            progress(_DOING, 1, 1)
-    _check(path)
-    return Kernels(path, key)
-
-
-def compile_to(path: Path, compiler: str, *, march: str = "native") -> None:
-    """Compile the library for processors like ``march``, and seal it: its digest follows it in the file.
-
-    Raises WagerError with the compiler's first complaint.
-    """
+def _links() -> list[str]:
     import openvino
 
     home = Path(openvino.__file__).parent
     libraries = [next((home / "libs").glob(pattern), None) for pattern in ("libopenvino.so.*", "libtbb.so.*")]
     if None in libraries or not (home / "include").is_dir():
         raise WagerError("this OpenVINO has no headers or libraries to compile against")
-    asked = [*_FLAGS, f"-march={march}", "-isystem", home / "include", _HERE / "ops.cpp", "-o", path]
-    asked += [*libraries, "-Xlinker", "-rpath", "-Xlinker", home / "libs"]
-    code, _, complaints = _said(compiler, *map(str, asked))
-    if code:
-        complaint = next((line for line in complaints.splitlines() if "error" in line), complaints[:200])
-        raise WagerError(f"{compiler} cannot compile the kernels ({complaint.strip()[:200]}): install a newer g++")
-    path.write_bytes(sealed(path.read_bytes()))
+    words = ["-isystem", home / "include", *libraries, "-Xlinker", "-rpath", "-Xlinker", home / "libs"]
+    return [str(word) for word in words]
 
 
-def sealed(library: bytes) -> bytes:
-    """A library and the digest of it: the loader reads no further than the first ends."""
-    return library + hashlib.sha256(library).digest()
+CODE = Code(
+    tuple(_HERE / name for name in _SOURCES),
+    _HERE / "ops.cpp",
+    "compiling kernels for this processor, once",
+    uses=version("openvino"),
+    links=_links,
+)
 
 
-def _is_whole(path: Path) -> bool:
-    """Whether a sealed library is there as it was made: the loader would crash on half of one."""
-    found = path.read_bytes() if path.is_file() else b""
-    return len(found) > _DIGEST_BYTES and sealed(found[:-_DIGEST_BYTES]) == found
-
-
-def _said(compiler: str, *asked: str) -> tuple[int, str, str]:
-    """Exit code, output and complaints of a compiler, which may be a command of several words (`ccache g++`).
-
-    Raises WagerError where it is not there, or takes so long that it was ended with all that it started.
-    """
-    words = shlex.split(compiler)
-    if not words or shutil.which(words[0]) is None:
-        raise WagerError(f"there is no compiler `{compiler}`: install g++, or name another in CXX")
-    with subprocess.Popen(
-        [*words, *asked],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        env={**os.environ, "LC_ALL": "C"},
-        start_new_session=True,
-    ) as process:
-        try:
-            output, complaints = process.communicate(timeout=_LONGEST_S)
-        except BaseException as error:  # Ctrl-C too: what it started would hold the pipes open
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            if isinstance(error, subprocess.TimeoutExpired):
-                raise WagerError(f"{compiler} took more than {_LONGEST_S} s: name another in CXX") from error
-            raise
-    return process.returncode, output, complaints
-
-
-@cache
-def _key(compiler: str) -> str:
-    code, told, complaints = _said(compiler, "--version")
-    if code:
-        raise WagerError(f"{compiler} does not run ({complaints.strip()[:200]}): install g++, or name another in CXX")
-    sources = [_HERE.joinpath(name).read_text() for name in _SOURCES]
-    parts = [*sources, *_FLAGS, *shlex.split(compiler)[1:], told, str(cpu()), version("openvino")]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+def kernels(progress: Progress | None = None) -> tuple[Kernels | None, str | None]:
+    """The kernels, compiled now where they are not yet (ten seconds), or None and why there are none."""
+    try:
+        path = compiled(CODE, progress=progress, check=_check)
+    except WagerError as error:
+        return None, str(error)
+    return Kernels(path, path.stem), None
 
 
 @cache
