@@ -268,13 +268,15 @@ def probabilities(x: Scores) -> F64:
 
 
 def choose(x: Scores, noise: Noise, position: int, temperature: float) -> int:
-    """The token of an output position: the largest ``x / temperature - log E``, or at temperature 0 the largest x (of
-    equal ones the lowest id).
+    """The token of an output position by its ``scores`` x (V,), which know the temperature already: whether it is 0 is
+    all that is asked here. The largest ``x - log E``, or at temperature 0 the largest x (of equal ones the lowest id).
     """
-    if temperature == 0:
-        token = int(np.argmax(x))
-    else:
-        token = _race(x, noise, position, temperature)
+    return choose_softmax(x, noise, position, float(temperature > 0))
+
+
+def choose_softmax(x: Scores, noise: Noise, position: int, temperature: float) -> int:
+    """``choose`` for the law softmax(x / temperature) of logits that nothing has been done to, at 0 their largest."""
+    token = int(np.argmax(x)) if temperature == 0 else _race(x, noise, position, temperature)
     best = float(x[token])
     assert best == best, "the logits hold NaN"
     if best == -np.inf:
@@ -294,7 +296,7 @@ def arrivals(x: Scores, noise: Noise, position: int, temperature: float, k: int)
         raise _nothing_left()
     values = x[alive]
     if temperature > 0:
-        values = tempered(values, temperature) - np.log(noise.exponential(position, alive))
+        values = values - np.log(noise.exponential(position, alive))
     return alive[top_indices(values, k)]
 
 

@@ -12,7 +12,7 @@ from places import KERNELS
 from wager import compiled, wide
 from wager.errors import WagerError
 from wager.machine import cpu
-from wager.sampling import Noise, choose, race_plainly, tempered
+from wager.sampling import Noise, choose_softmax, race_plainly, tempered
 from wager.wide import LONG, entropy, exponentials, log_partition, top_indices
 
 SIZES = (2048, 2049, 4103, 49152)
@@ -66,14 +66,14 @@ def test_exponentials_and_their_sums(how: str, n: int, temperature: float) -> No
 def test_the_race_is_the_plain_race(how: str, n: int, temperature: float) -> None:
     for x in rows(n):
         for position in range(10):
-            found = choose(x, Noise(5), position, temperature)
+            found = choose_softmax(x, Noise(5), position, temperature)
             assert found == race_plainly(x, Noise(5), position, temperature), (how, position)
 
 
 def test_a_race_that_anyone_may_win_is_a_race_too(how: str) -> None:
     """Where the bounds rule out nobody: noise alone decides, and more entries stay open than there is room for."""
     x = np.zeros(49152, np.float32)
-    wins = {choose(x, Noise(seed), 0, 1.0) for seed in range(50)}
+    wins = {choose_softmax(x, Noise(seed), 0, 1.0) for seed in range(50)}
     assert len(wins) == 50
     assert wins == {race_plainly(x, Noise(seed), 0) for seed in range(50)}
 
@@ -83,12 +83,12 @@ def test_what_is_no_number_is_found(how: str) -> None:
         x = np.zeros(n, np.float32)
         x[n - 3] = bad
         with pytest.raises(AssertionError, match="NaN"):
-            choose(x, Noise(0), 0, 1.0)
+            choose_softmax(x, Noise(0), 0, 1.0)
 
 
 def test_rows_that_are_not_contiguous_are_read_right(how: str) -> None:
     x = np.random.default_rng(3).normal(size=(4096, 3)).astype(np.float32)
-    assert choose(x[:, 1], Noise(1), 0, 0.7) == race_plainly(x[:, 1].copy(), Noise(1), 0, 0.7)
+    assert choose_softmax(x[:, 1], Noise(1), 0, 0.7) == race_plainly(x[:, 1].copy(), Noise(1), 0, 0.7)
     assert math.isclose(exponentials(x[:, 1])[1], np.exp(tempered(x[:, 1], 1)).sum(), rel_tol=1e-6)
 
 

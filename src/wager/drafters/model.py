@@ -292,8 +292,8 @@ class ModelDrafter:
             tokens = draw_without_replacement(law, state.noise, state.round, index, level, k)
         else:
             some = x if law is None else _within(law, x)
-            by_score = float(self.kind != "deterministic" and seq.sampling.temperature > 0)
-            tokens = [int(token) for token in arrivals(some, state.noise, seq.n_output, by_score, k)]
+            temperature = 0.0 if self.kind == "deterministic" else seq.sampling.temperature
+            tokens = [int(token) for token in arrivals(some, state.noise, seq.n_output, temperature, k)]
         return [(token, branch.members) for token in tokens], law
 
     def _law(self, seq: Sequence, x: Scores, logits: F32, k: int) -> Law:

@@ -6,7 +6,7 @@ the text is a function of prompt, seed and options alone).
 
 from __future__ import annotations
 
-from wager.sampling import Noise, choose
+from wager.sampling import Noise, choose_softmax
 from wager.types import Draft, Verdict
 from wager.verify.base import Rows
 
@@ -21,7 +21,7 @@ def walk(rows: Rows, draft: Draft, noise: Noise) -> Verdict:
     node = -1
     while True:
         x, temperature = rows.logs(node)
-        token = choose(x, noise, rows.position(node), temperature)
+        token = choose_softmax(x, noise, rows.position(node), temperature)
         child = children.get((node, token))
         if child is None:
             return Verdict(tuple(path), token)
