@@ -90,7 +90,8 @@ class StepCost:
     def calibrate(self, timings: Iterable[tuple[int, int, float]], *, switch_s: float = 0.0) -> None:
         """Take the table from measured (width, context, seconds) of single sequences; medians of the repeats.
 
-        A width that was not timed keeps its guess, scaled to the others. The time never falls with the context.
+        Widths that were not timed lie on the line between those that were; beyond the last of them, times go on as the
+        guess does. The time never falls with the context.
         """
         cells: dict[tuple[int, int], list[float]] = {}
         for width, context, seconds in timings:
@@ -100,11 +101,14 @@ class StepCost:
         points: dict[int, list[tuple[int, float]]] = {}
         for (width, context), repeats in sorted(cells.items()):
             points.setdefault(width, []).append((context, median(repeats)))
-        scale = median(_line(p)[0] / self._base[w] for w, p in points.items())
+        timed = {width: _line(found) for width, found in points.items()}
+        guess = dict(self._base)
         for width in self.widths:
-            self._base[width] *= scale
-            if width in points:
-                self._base[width], self._slope[width] = _line(points[width])
+            below = max((w for w in timed if w <= width), default=min(timed))
+            above = min((w for w in timed if w >= width), default=max(timed))
+            base, slope = _between(width, (below, timed[below]), (above, timed[above]))
+            near = min(max(width, min(timed)), max(timed))
+            self._base[width], self._slope[width] = base * guess[width] / guess[near], slope
         self.switch_s = switch_s
         self.calibrated = True
         self._measured.clear()
@@ -137,6 +141,15 @@ class StepCost:
 def _group(n_seqs: int) -> int:
     """1, 2, 3–4, 5–8, …: numbers of sequences that are told apart."""
     return (n_seqs - 1).bit_length()
+
+
+def _between(
+    width: int, below: tuple[int, tuple[float, float]], above: tuple[int, tuple[float, float]]
+) -> tuple[float, float]:
+    """Base and slope of a width from those of its neighbours, (width, (base, slope))."""
+    share = min(max((width - below[0]) / max(above[0] - below[0], 1), 0.0), 1.0)
+    base, slope = (low + share * (high - low) for low, high in zip(below[1], above[1], strict=True))
+    return base, slope
 
 
 def _line(points: list[tuple[int, float]]) -> tuple[float, float]:

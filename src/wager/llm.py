@@ -43,6 +43,7 @@ from wager.types import JSON, Drafter, Event, Sampling
 from wager.verify import RuleInfo, check_rule_takes, rule_named
 
 Message = Mapping[str, str]
+_USUAL_ROWS = 8  # that few verifying steps of one text feed more than: their graph is there from the start
 AUTO_DRAFTER = "blend"  # what needs no second model
 
 
@@ -83,14 +84,14 @@ class LLM(Asks):
         self._policy = planned(policy, drafter, num_draft_tokens, Tree(*tree.values()), self._rule)
         if require_identical:
             check_identical(self._rule, None)
-        memory = _bytes_of(kv_cache_gb)
-        self._progress, self._threads = progress, threads
+        self._progress, self._threads, memory = progress, threads, _bytes_of(kv_cache_gb)
         self.ir_dir = catalog.resolve(model, progress=progress)
         with ThreadPoolExecutor(1) as beside:  # the tokenizer loads while the graph compiles
             text = beside.submit(loaded_text, self.ir_dir)
             self._model = load_model(
                 self.ir_dir, profile=profile, threads=threads, kv_cache_bytes=memory, progress=progress
             )
+            self._model.prepare(1 if drafter == "none" else _USUAL_ROWS)
             self.text = text.result()
         self._continuations, self._defaults = Continuations(self.text), sampling_defaults(self.ir_dir)
         self.fingerprint = fingerprint_of(self._model, self.ir_dir)

@@ -43,11 +43,16 @@ def test_calibration_takes_medians_and_the_slope_in_the_context() -> None:
     assert cost.predict(4, 1, 4000) == pytest.approx(0.018 + 0.008)
 
 
-def test_a_width_that_was_not_timed_is_scaled_with_the_others() -> None:
-    cost = StepCost([2, 4, 8])
-    guess = cost.predict(4, 1, 0) / cost.predict(2, 1, 0)
-    cost.calibrate([(2, 16, 0.1), (8, 16, 0.1 * cost.predict(8, 1, 0) / cost.predict(2, 1, 0))])
-    assert cost.predict(4, 1, 0) / cost.predict(2, 1, 0) == pytest.approx(guess)
+def test_widths_that_were_not_timed_lie_between_their_neighbours_or_on_the_guess() -> None:
+    cost = StepCost([1, 2, 4, 8, 16])
+    guess = cost.predict(16, 1, 0) / cost.predict(8, 1, 0)
+    cost.calibrate([(2, 0, 0.1), (8, 0, 0.4), (2, 100, 0.2), (8, 100, 0.8)])
+    assert cost.predict(4, 1, 0) == pytest.approx(0.2)
+    assert cost.predict(4, 1, 100) == pytest.approx(0.4)
+    assert 0 < cost.predict(1, 1, 0) < cost.predict(2, 1, 0)
+    cost = StepCost([8, 16])
+    cost.calibrate([(8, 0, 0.4)])
+    assert cost.predict(16, 1, 0) / cost.predict(8, 1, 0) == pytest.approx(guess)
 
 
 def test_steps_correct_a_wrong_calibration_in_spite_of_outliers() -> None:

@@ -357,6 +357,7 @@ def opened(ir_dir: Path, target: Any, *, prepare: Callable[[Any], object] | None
     from wager.models.openvino import load_model
 
     model = load_model(ir_dir, profile=target.profile, threads=target.threads, prepare=prepare)
+    model.prepare(1)
     model.rows_rule = "any"  # a draft needs no identity, and one row is the cheapest
     return model
 

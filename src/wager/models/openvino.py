@@ -26,7 +26,8 @@ from wager.wide import prepare as prepare_wide
 BLOCK_SIZE = 32  # fixed by the CPU plugin
 _MIN_BLOCKS = 24  # what the self-check needs to read a block and a bit beside two other sequences
 _FULL_CONTEXTS = 8  # that many are plenty unless kv_cache_gb asks for more
-_PLUGIN_WIDTHS = (1, 2, 4, 8)  # that may get a graph of their own, where each graph holds the weights once more
+_PLUGIN_GRAPHS = (1, 2, 4, 8)  # that may get a graph of their own, where each graph holds the weights once more
+_OWN_GRAPHS = (1, 8, 4, 16, 32, 64)  # rows; with our kernels they take fewer, too, at about the price of that number
 _SMALL_MODEL_BYTES = 400 << 20  # above this such a graph takes too much memory, and saves too little (fact 11)
 _LAYOUT_SIZE = 4096  # numbers that tell a graph of a fixed width where sequences lie; beyond, the one that takes any
 
@@ -59,6 +60,7 @@ class OpenVINOModel:
             kernels(progress) if profile.kernels else (None, f"not in `{profile.name}`")
         )
         prepare_wide(progress)  # what samples of it need, while the user sees that something is made
+        self._in_use = np.zeros(2, np.int32)  # rows of a forward, and those with logits: graphs read it
         self._packed: dict[passes.Stored, passes.Packed] = {}
         self.profile = profile if self._kernels is None else profile.with_kernels()
         merged = graph.merge_products(self._graph) if profile.merge_products else 0
@@ -79,8 +81,7 @@ class OpenVINOModel:
             self._caches = self._allocate([_block_of(port) for port in _cache_ports(wide)], kv_cache_bytes)
         self.lanes_are_cheap = bool(self._packed and self._own_shapes)  # all graphs share weights and K/V
         small = (ir_dir / "openvino_model.bin").stat().st_size <= _SMALL_MODEL_BYTES
-        self._lanes = self._lanes_of(self._lane(wide), _PLUGIN_WIDTHS if small else ())
-        self.prepare()  # the width of plain decoding
+        self._lanes = self._lanes_of(self._lane(wide), _PLUGIN_GRAPHS if small else ())
 
     # -- what the engine asks ------------------------------------------------------------------------------------
 
@@ -128,7 +129,7 @@ class OpenVINOModel:
     @property
     def switches_are_free(self) -> bool:
         """Whether every width that may have a compiled graph of its own has one."""
-        return self._lanes.complete(self.widths)
+        return self._lanes.complete
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -141,17 +142,18 @@ class OpenVINOModel:
 
     def warm_up(self) -> None:
         """Compile the graphs of all widths that may have one now."""
-        self._lanes.add(*self.widths)
+        self._lanes.add_all()
 
-    def prepare(self) -> bool:
-        """Compile one of those graphs, half a second, where that is cheap. Returns whether there was one left to do."""
-        missing = [width for width in self.widths if width not in self._lanes] if self.lanes_are_cheap else []
-        self._lanes.add(*missing[:1])
-        return bool(missing)
+    def prepare(self, n_rows: int | None = None) -> bool:
+        """Compile one of those graphs, half a second, where that is cheap: for so many rows, or the next.
+
+        Returns whether there was one left to do.
+        """
+        return self.lanes_are_cheap and self._lanes.add_one(n_rows)
 
     def forward(self, batch: Batch) -> Forward:
         """One forward; writes K/V of every row. Logits and hidden states are views that the next forward overwrites."""
-        n_rows = len(batch.tokens)
+        n_rows, n_wanted = len(batch.tokens), len(batch.rows)
         if self.passes["own_attention"]:
             layout = passes.layout_of(batch, _LAYOUT_SIZE)
             lane = self._lanes.of(n_rows) if len(layout) == _LAYOUT_SIZE else self._lanes.wide
@@ -159,13 +161,11 @@ class OpenVINOModel:
         else:
             lane = self._lanes.of(n_rows)
             _put_layout(lane, batch, masks=self.profile.masks)
-        put = lane.put
-        put("input_ids", batch.tokens)
-        put("position_ids", batch.positions)
-        n_wanted = len(batch.rows)
-        rows = _padded_rows(batch.rows, n_rows if n_rows in self.widths else None)
+        self._in_use[:] = n_rows, max(1, n_wanted)
+        lane.put_rows("input_ids", batch.tokens)
+        lane.put_rows("position_ids", batch.positions)
         if self.passes["logits_for_rows"]:
-            put(graph.ROWS, rows)
+            lane.put_rows(graph.ROWS, _padded_rows(batch.rows, n_rows if lane.width else None))
         lane.request.infer()
         wanted = slice(n_wanted) if self.passes["logits_for_rows"] else batch.rows
         hidden = lane.output(1)[wanted] if self.passes["expose_hidden"] else None
@@ -231,7 +231,7 @@ class OpenVINOModel:
         if self._kernels is not None:
             addresses = {name: int(cache.data.ctypes.data) for name, cache in self._named_caches().items()}
             attention = passes.own_attention(made, self._kernels, addresses) if self._own_shapes else 0
-            self.passes["own_products"] = passes.own_products(made, self._kernels, self._packed)
+            self.passes["own_products"] = passes.own_products(made, self._kernels, self._packed, self._in_use)
         self.passes["own_attention"] = attention
         if width is not None:
             inputs = ("input_ids", "position_ids", *([graph.ROWS] if self.passes["logits_for_rows"] else []))
@@ -241,21 +241,21 @@ class OpenVINOModel:
             made.reshape(shapes)
         return self._core.compile_model(made, "CPU", self.profile.properties)
 
-    def _lanes_of(self, wide: Lane, plugin_widths: ListLike[int]) -> Lanes:
+    def _lanes_of(self, wide: Lane, plugin_graphs: ListLike[int]) -> Lanes:
         me = proxy(self)  # which its graphs would keep alive, as long as no collector looks, with all its memory
 
         def make(width: int | None) -> Lane:
-            return cast(Lane, me._lane(me._compile(width)))
+            return cast(Lane, me._lane(me._compile(width), width))
 
         if self.lanes_are_cheap:
-            return Lanes(make, wide, self.profile.widths, OWN)
-        return Lanes(make, wide, plugin_widths, PLUGIN)
+            return Lanes(make, wide, _OWN_GRAPHS, OWN)
+        return Lanes(make, wide, plugin_graphs, PLUGIN)
 
-    def _lane(self, compiled: Any) -> Lane:
+    def _lane(self, compiled: Any, width: int | None = None) -> Lane:
         request = compiled.create_infer_request()
         for port in _cache_ports(compiled):  # none where our kernels know them by address
             request.set_tensor(port, self._named_caches()[port.get_any_name()])
-        return Lane(request)
+        return Lane(request, width)
 
     def _named_caches(self) -> dict[str, Any]:
         """K/V tensors by the name of their input in the paged graph."""

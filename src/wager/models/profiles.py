@@ -8,18 +8,7 @@ from wager.errors import OptionError
 from wager.types import RowsRule
 
 HELD_WIDTHS = (1, 2, 4, 8, 16)
-OWN_WIDTHS = (
-    1,
-    2,
-    3,
-    4,
-    6,
-    8,
-    12,
-    16,
-    24,
-    32,
-)  # a graph of ours is cheap, and every row costs something
+OWN_WIDTHS = (*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64)  # with our kernels every row costs something
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,8 @@ struct Pack {
 };
 
 // x (..., K) f32 -> (..., rows) f32; `weights` is the address of packed tiles in the form that `bits` (4, 8), `offsets`
-// and `half` name. `gated`: x is (..., 2 K), and silu of its first half times its second is what is multiplied.
+// and `half` name. `gated`: x is (..., 2 K), and silu of its first half times its second is what is multiplied. `in_use` is
+// the address of an int32: no more rows than that are computed, the others of the result are anything (0: all are).
 class Product : public ov::op::Op {
 public:
     OPENVINO_OP("WagerProduct", "wager");
@@ -81,7 +82,7 @@ public:
     std::shared_ptr<ov::Node> clone_with_new_inputs(const ov::OutputVector& inputs) const override {
         auto made = std::make_shared<Product>(inputs);
         made->weights_ = weights_, made->rows_ = rows_, made->bits_ = bits_, made->offsets_ = offsets_, made->half_ = half_;
-        made->gated_ = gated_;
+        made->gated_ = gated_, made->in_use_ = in_use_;
         made->constructor_validate_and_infer_types();
         return made;
     }
@@ -92,13 +93,16 @@ public:
         visitor.on_attribute("offsets", offsets_);
         visitor.on_attribute("half", half_);
         visitor.on_attribute("gated", gated_);
+        visitor.on_attribute("in_use", in_use_);
         return true;
     }
     bool has_evaluate() const override { return true; }
 
     bool evaluate(ov::TensorVector& outputs, const ov::TensorVector& inputs) const override {
         auto shape = inputs[0].get_shape();
-        const size_t width = shape.back(), n = inputs[0].get_size() / width, size = gated_ ? width / 2 : width;
+        const size_t width = shape.back(), size = gated_ ? width / 2 : width;
+        const size_t there = inputs[0].get_size() / width;
+        const size_t n = in_use_ ? std::min<size_t>(there, *reinterpret_cast<const int32_t*>(in_use_)) : there;
         const size_t n_groups = size / GROUP;
         shape.back() = rows_;
         outputs[0].set_shape(shape);
@@ -128,7 +132,7 @@ private:
         });
     }
 
-    int64_t weights_ = 0, rows_ = 0, bits_ = 8, offsets_ = 0, half_ = 0, gated_ = 0;
+    int64_t weights_ = 0, rows_ = 0, bits_ = 8, offsets_ = 0, half_ = 0, gated_ = 0, in_use_ = 0;
 };
 
 // What passes.py `layout_of` writes, all int32: B, past (B), row starts (B + 1), block starts (B + 1), mask starts (B + 1,

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import openvino as ov
 from openvino import opset13 as op
 
-from wager.models.graph import products_with_weights, stored_weights
+from wager.models.graph import ROWS, products_with_weights, stored_weights
 from wager.models.kernels.build import Kernels
 from wager.types import F32, I32, Batch
 
@@ -59,12 +59,13 @@ class _Weights:
     offset: F32 | None
 
 
-def own_products(model: ov.Model, kernels: Kernels, packed: dict[Stored, Packed]) -> int:
+def own_products(model: ov.Model, kernels: Kernels, packed: dict[Stored, Packed], in_use: I32 | None = None) -> int:
     """Replace products with int8 or int4 weights, in groups of a multiple of 32 inputs or per row; how many.
 
     ``packed`` holds the weights for all graphs of a model, by name of their product, which need not be its alone, and
     by address of their codes, which clones share; it must live as long as they do. What has another form stays with
-    the plugin.
+    the plugin. ``in_use`` (2,) i32, if given, lives as long, too: of the rows of a graph, and of those that logits are
+    asked for, no more than it says are computed.
     """
     count = 0
     for node in products_with_weights(model):
@@ -78,7 +79,8 @@ def own_products(model: ov.Model, kernels: Kernels, packed: dict[Stored, Packed]
             packed[stored] = _pack(found, kernels)
         gated = _gated(node.input_value(0))
         source = node.input_value(0) if gated is None else gated
-        about = {**packed[stored].attributes, "gated": int(gated is not None)}
+        rows = 0 if in_use is None else int(in_use[int(_is_of_wanted(node.input_value(0))) :].ctypes.data)
+        about = {**packed[stored].attributes, "gated": int(gated is not None), "in_use": rows}
         made = kernels.make("WagerProduct", [source], about)
         _replace(node, made)
         count += 1
@@ -137,6 +139,12 @@ def flat_masks(batch: Batch) -> tuple[U8, I32]:
     masks = batch.masks or (None,) * len(batch.past)
     flat = [np.zeros(0, np.uint8) if m is None else m.reshape(-1) for m in masks]
     return np.concatenate(flat), np.cumsum([0, *(len(m) for m in flat)], dtype=np.int32)
+
+
+def _is_of_wanted(output: Any) -> bool:
+    """Whether it holds the rows that logits are asked for, instead of all."""
+    node = output.get_node()
+    return node.get_type_name() == "Gather" and ROWS in node.input_value(1).get_names()
 
 
 def _gated(output: Any) -> Any | None:
