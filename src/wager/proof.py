@@ -17,6 +17,7 @@ import numpy as np
 from wager.tree import contexts
 from wager.types import F32, F64, Draft, DraftKind, Law, Sampling, Sequence, Verdict
 from wager.verify.base import Decide, Rows
+from wager.verify.mass import Mass
 
 Context = tuple[int, ...]  # the tokens since the start of the round
 TextLaw = dict[Context, float]
@@ -109,8 +110,8 @@ class ScriptedDice:
         probability = min(max(float(probability), 0.0), 1.0)
         return self._answer([1 - probability, probability]) == 1
 
-    def draw(self, weights: F64) -> int:
-        shares: list[float] = weights.tolist()
+    def draw(self, weights: F64 | Mass) -> int:
+        shares: list[float] = (weights.weights() if isinstance(weights, Mass) else weights).tolist()
         total = sum(shares)
         assert min(shares) >= 0 < total < np.inf, f"draw was asked with weights {weights}"
         return self._answer([share / total for share in shares])

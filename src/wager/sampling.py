@@ -97,6 +97,11 @@ class Noise:
         """(n,) uniforms in (0, 1) for the round that starts at ``start`` tokens."""
         return _uniforms(self._address(stream, start, branch, depth), _counters(n))
 
+    def uniform_at(self, stream: Stream, start: int, *, branch: int = 0, depth: int = 0) -> float:
+        """The first number of ``uniform``, without an array around it."""
+        word = _mix((self._address(stream, start, branch, depth) + _GOLDEN) & _WORD)
+        return ((word >> 12) + 0.5) * 2.0**-52
+
     def race(
         self,
         stream: Stream,
@@ -109,6 +114,14 @@ class Noise:
     ) -> F64:
         """Exp(1) values per token id, like ``exponential``, from another stream."""
         return -np.log(_uniforms(self._address(stream, start, branch, depth), _addresses(token_ids, vocab_size)))
+
+    def races(
+        self, stream: Stream, start: int, branches: ListLike[int], *, depth: int = 0, token_ids: npt.ArrayLike
+    ) -> F64:
+        """``race`` of several branches (b,) over the same ids (k,), at once: (b, k)."""
+        keys = np.array([self._address(stream, start, branch, depth) for branch in branches], np.uint64)
+        addresses = _addresses(token_ids, 0) + keys[:, None]
+        return -np.log(_uniforms(0, addresses.reshape(-1))).reshape(addresses.shape)
 
     def _address(self, stream: Stream, start: int, branch: int, depth: int) -> int:
         assert stream != "token", "the token stream belongs to the walk: use exponential"

@@ -50,6 +50,27 @@ inline double exp_of(double y) {
     return y > -708.0 ? found : 0.0;
 }
 
+// e^y for -87 <= y <= 0, within 1e-6 of itself.
+inline float short_exp_of(float y) {
+    constexpr float shift = 12582912.0f;  // 1.5 * 2^23
+    const float kept = y > -87.0f ? y : -87.0f;
+    const float shifted = kept * 1.44269504f + shift, n = shifted - shift;
+    const float r = kept - n * 0.693145752f - n * 1.42860677e-6f;
+    float sum = r * (1.0f / 720) + 1.0f / 120;
+    sum = sum * r + 1.0f / 24;
+    sum = sum * r + 1.0f / 6;
+    sum = sum * r + 0.5f;
+    sum = sum * r + 1.0f;
+    sum = sum * r + 1.0f;
+    uint32_t bits, power;
+    std::memcpy(&bits, &sum, 4);
+    std::memcpy(&power, &shifted, 4);
+    bits += power << 23;
+    float found;
+    std::memcpy(&found, &bits, 4);
+    return found;
+}
+
 // log v for v in (0, 1], within 1e-4; a number below -80 for 0.
 inline float log_of(float v) {
     int32_t bits;
@@ -95,20 +116,74 @@ double most(const T* x, int64_t n) {
 }
 
 template <class T>
-bool exponentials(const T* x, int64_t n, double inverse, double* out, double* sums) {
+bool exponentials(const T* x, int64_t n, double inverse, double* out, double* sum) {
     const double top = most(x, n);
     if (!(std::fabs(top) < std::numeric_limits<double>::infinity())) return false;
-    double total = 0, logs = 0;
-#pragma omp simd reduction(+ : total, logs)
+    double total = 0;
+#pragma omp simd reduction(+ : total)
     for (int64_t i = 0; i < n; ++i) {
-        const double y = ((double)x[i] - top) * inverse;
-        const double weight = exp_of(y);
-        if (out) out[i] = weight;
-        total += weight;
-        logs += weight * (y > -708.0 ? y : 0.0);
+        out[i] = exp_of(((double)x[i] - top) * inverse);
+        total += out[i];
     }
-    sums[0] = total;
-    sums[1] = logs;
+    *sum = total;
+    return true;
+}
+
+// Sums over at most FEW entries of e^y and of y e^y, y = (x - top) * inverse. What is below e^-8 is in float32: right to
+// 1e-6 of itself, so to 1e-7 of all.
+template <class T>
+std::pair<double, double> sums_of_part(const T* x, int64_t n, double top, double inverse) {
+    const float steep = (float)(inverse < 1e38 ? inverse : 1e38);
+    const T short_top = (T)top;
+    float some = 0, some_logs = 0;
+    int32_t n_large = 0;
+#pragma omp simd reduction(+ : some, some_logs, n_large)
+    for (int64_t i = 0; i < n; ++i) {
+        const float y = (float)(x[i] - short_top) * steep, weight = short_exp_of(y);
+        const float kept = (y >= -8.0f) | (y < -87.0f) ? 0.0f : weight;
+        some += kept;
+        some_logs += kept * (y > -87.0f ? y : 0.0f);
+        n_large += y >= -8.0f;
+    }
+    double sum = some, logs = some_logs;
+    if (n_large > FEW / 40) {
+        sum = logs = 0;
+#pragma omp simd reduction(+ : sum, logs)
+        for (int64_t i = 0; i < n; ++i) {
+            const double y = ((double)x[i] - top) * inverse, weight = exp_of(y);
+            sum += weight;
+            logs += weight * (y > -708.0 ? y : 0.0);
+        }
+    } else if (n_large) {
+        uint8_t large[FEW] = {};
+#pragma omp simd
+        for (int64_t i = 0; i < n; ++i) large[i] = (float)(x[i] - short_top) * steep >= -8.0f;
+        for (int64_t start = 0; start < FEW; start += 8) {
+            uint64_t any;
+            std::memcpy(&any, large + start, 8);
+            for (int64_t i = start; any && i < start + 8; ++i)
+                if (large[i]) {
+                    const double y = ((double)x[i] - top) * inverse, weight = exp_of(y);
+                    sum += weight;
+                    logs += weight * y;
+                }
+        }
+    }
+    return {sum, logs};
+}
+
+template <class T>
+bool sums_of(const T* x, int64_t n, double inverse, double* parts, double* sums) {
+    const double top = most(x, n);
+    if (!(std::fabs(top) < std::numeric_limits<double>::infinity())) return false;
+    sums[0] = sums[1] = 0;
+    sums[2] = top;
+    for (int64_t start = 0; start < n; start += FEW) {
+        const auto [part, logs] = sums_of_part(x + start, std::min(FEW, n - start), top, inverse);
+        parts[start / FEW] = part;
+        sums[0] += part;
+        sums[1] += logs;
+    }
     return true;
 }
 
@@ -198,9 +273,14 @@ int64_t largest(const T* x, int64_t n, int64_t k, int64_t* ids) {
 
 #define PUBLIC extern "C" __attribute__((visibility("default")))
 
-// out (n,) may be null. sums: of e^y and of y e^y, for y = (x - largest x) * inverse. False: x is not made of numbers.
-PUBLIC bool wager_exponentials(const void* x, bool wide, int64_t n, double inverse, double* out, double* sums) {
-    return wide ? exponentials((const double*)x, n, inverse, out, sums) : exponentials((const float*)x, n, inverse, out, sums);
+// out (n,): e^y for y = (x - largest x) * inverse; and their sum. False: x is not made of numbers.
+PUBLIC bool wager_exponentials(const void* x, bool wide, int64_t n, double inverse, double* out, double* sum) {
+    return wide ? exponentials((const double*)x, n, inverse, out, sum) : exponentials((const float*)x, n, inverse, out, sum);
+}
+
+// sums: of e^y, of y e^y, and the largest x; parts: of e^y over every FEW entries. False as above.
+PUBLIC bool wager_sums(const void* x, bool wide, int64_t n, double inverse, double* parts, double* sums) {
+    return wide ? sums_of((const double*)x, n, inverse, parts, sums) : sums_of((const float*)x, n, inverse, parts, sums);
 }
 
 // Rising ids of all entries that may have the largest x * inverse - log E; bounds (n,) is room to work in. -1: x is not

@@ -32,10 +32,16 @@ class Recorded(Noise):
     def race(self, stream, start, *, branch=0, depth=0, token_ids=None, vocab_size=0) -> F64:  # type: ignore[no-untyped-def]
         raise AssertionError("races belong to drafts")
 
+    def races(self, stream, start, branches, *, depth=0, token_ids) -> F64:  # type: ignore[no-untyped-def]
+        raise AssertionError("races belong to drafts")
+
     def uniform(self, stream: Stream, start: int, *, branch: int = 0, depth: int = 0, n: int = 1) -> F64:
         assert n == 1
         self.asked.append((stream, start, branch, depth))
         return super().uniform(stream, start, branch=branch, depth=depth, n=n)
+
+    def uniform_at(self, stream: Stream, start: int, *, branch: int = 0, depth: int = 0) -> float:
+        return float(self.uniform(stream, start, branch=branch, depth=depth)[0])
 
 
 def test_accept_has_its_frequency() -> None:

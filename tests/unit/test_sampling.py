@@ -219,3 +219,15 @@ def test_logprobs_are_the_log_softmax_of_raw_logits() -> None:
     assert [i for i, _ in got.top] == order.tolist()
     assert [v for _, v in got.top] == pytest.approx(want[order].tolist())
     assert logprobs(LOGITS, 3, 0).top == ()
+
+
+def test_one_number_and_many_races_at_once_are_those_of_one_by_one() -> None:
+    for seed, start, depth in ((0, 1, 0), (2**64 - 1, 77, 3), (12345, 10**6, 9)):
+        noise = Noise(seed, 4)
+        assert noise.uniform_at("accept", start, branch=2, depth=depth) == noise.uniform(
+            "accept", start, branch=2, depth=depth
+        )
+        ids = np.array([0, 3, 49151])
+        rows = noise.races("draft", start, [0, 5, 2], depth=depth, token_ids=ids)
+        for row, branch in zip(rows, (0, 5, 2), strict=True):
+            assert np.array_equal(row, noise.race("draft", start, branch=branch, depth=depth, token_ids=ids))

@@ -12,9 +12,7 @@ from wager.errors import ConstraintError
 from wager.sampling import Noise, Scores, is_plain, is_softmax, scores
 from wager.types import F32, F64, I64, Draft, DraftKind, Sampling, Sequence, Verdict
 from wager.verify.dice import Dice
-from wager.wide import entropy, exponentials
-
-_EXACT_REST = 1e-6  # a mass smaller than this is summed anew: a difference of sums near 1 would be rounding
+from wager.verify.mass import Mass
 
 
 class Rows:
@@ -35,7 +33,7 @@ class Rows:
         self._banned = tuple(banned)
         self._scores: dict[int, Scores] = {}
         self._ends: dict[int, ConstraintError] = {}
-        self._weights: dict[int, tuple[F64, float]] = {}
+        self._masses: dict[int, Mass] = {}
         self._committed: I64 | None = None
 
     @property
@@ -102,51 +100,34 @@ class Rows:
             self._committed = np.array(self._seq.tokens, np.int64)
         return np.concatenate([self._committed, self._draft.tokens[self.path(node)]])
 
-    def weights(self, node: int) -> F64:
-        """Unnormalised probabilities (V,) after ``node``: at temperature 0 one-hot on the choice. Read only."""
-        return self._mass(node)[0]
-
     def logs(self, node: int) -> tuple[Scores, float]:
         """x (V,) and a temperature: the law is softmax(x / temperature), at 0 all on the largest. Read only."""
         if is_softmax(self.sampling):  # spares a row
             return self.logits(node), self.sampling.temperature
         return self.scores(node), float(self.sampling.temperature > 0)
 
-    def _mass(self, node: int) -> tuple[F64, float]:
-        if node not in self._weights:
-            x, temperature = self.logs(node)
-            if temperature > 0:
-                self._weights[node] = exponentials(x, temperature=temperature)
-            else:
-                weights = np.zeros(len(x))
-                weights[int(x.argmax())] = 1
-                self._weights[node] = weights, 1.0
-        return self._weights[node]
+    def mass(self, node: int) -> Mass:
+        """Unnormalised probabilities (V,) after ``node``, worked out where they are looked at."""
+        if node not in self._masses:
+            self._masses[node] = Mass.softmax(*self.logs(node))
+        return self._masses[node]
+
+    def weights(self, node: int) -> F64:
+        """All of the ``mass`` (V,): at temperature 0 one-hot on the choice. Read only."""
+        return self.mass(node).weights()
 
     def __getitem__(self, node: int) -> F64:
         """Probabilities (V,) after ``node``: at temperature 0 all mass on the lowest id of the largest score."""
-        weights, total = self._mass(node)
-        return np.asarray(weights / total)
+        weights = self.weights(node)
+        return np.asarray(weights / weights.sum())
 
     def at(self, node: int, ids: I64) -> F64:
         """Probabilities (m + 1,) after ``node``: of ``ids`` (m,), and last of all other tokens together."""
-        weights, total = self._mass(node)
-        some = weights[ids]
-        rest = total - float(some.sum())
-        if rest < _EXACT_REST * total:
-            rest = float(self.outside(node, ids).sum())
-        return np.append(some, rest) / total
+        return self.mass(node).split(ids)
 
     def entropy(self, node: int) -> float:
         """Entropy of the law after ``node``, nats."""
-        x, temperature = self.logs(node)
-        return entropy(x, temperature=temperature) if temperature > 0 else 0.0
-
-    def outside(self, node: int, ids: I64) -> F64:
-        """Unnormalised probabilities (V,) after ``node`` without ``ids``."""
-        weights = self.weights(node).copy()
-        weights[ids] = 0
-        return weights
+        return self.mass(node).entropy
 
 
 Rule = Callable[[Rows, Draft, Noise], Verdict]

@@ -43,7 +43,7 @@ def one_by_one(rows: Rows, draft: Draft, dice: Dice, alter: Alter) -> Verdict:
             return Verdict(tuple(path), here.token(symbol, rows, dice))
         node = below[node][0]
         path.append(node)
-    return Verdict(tuple(path), dice.draw(rows.weights(node)))
+    return Verdict(tuple(path), dice.draw(rows.mass(node)))
 
 
 def block(rows: Rows, draft: Draft, dice: Dice) -> Verdict:
@@ -74,7 +74,7 @@ def verify_block(rows: Rows, path: ListLike[int], contexts: ListLike[Local], dic
             best = i
             break
     if best == n:
-        return Verdict(tuple(path), dice.draw(rows.weights(path[-1] if n else -1)))
+        return Verdict(tuple(path), dice.draw(rows.mass(path[-1] if n else -1)))
     here = contexts[best]
     symbol = dice.draw(normalised(positive(carried[best] * here.p - here.q), here.p))
     return Verdict(tuple(path[:best]), here.token(symbol, rows, dice))

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import numpy as np
-
 from wager.sampling import Noise
 from wager.types import F64
-
-_CHUNK = 1024
+from wager.verify.mass import Mass, place
+from wager.wide import LONG
 
 
 class Dice(Protocol):
@@ -19,7 +17,7 @@ class Dice(Protocol):
         """True with that probability; values outside [0, 1] count as the nearer end."""
         ...
 
-    def draw(self, weights: F64) -> int:
+    def draw(self, weights: F64 | Mass) -> int:
         """An index of ``weights`` (m,), unnormalised, not all zero; never one of weight 0."""
         ...
 
@@ -36,25 +34,17 @@ class NoiseDice:
 
     def accept(self, probability: float) -> bool:
         self._n_asked += 1
-        return bool(self._noise.uniform("accept", self._start, depth=self._n_asked)[0] < probability)
+        return self._noise.uniform_at("accept", self._start, depth=self._n_asked) < probability
 
-    def draw(self, weights: F64) -> int:
+    def draw(self, weights: F64 | Mass) -> int:
         self._n_asked += 1
-        u = float(self._noise.uniform("residual", self._start, depth=self._n_asked)[0])
-        return invert(weights, u)
+        return invert(weights, self._noise.uniform_at("residual", self._start, depth=self._n_asked))
 
 
-def invert(weights: F64, u: float) -> int:
-    """The index that holds the share ``u`` in (0, 1) of the summed ``weights`` (m,): first by chunk, then inside."""
-    starts = np.arange(0, len(weights), _CHUNK)
-    sums = np.cumsum(np.add.reduceat(weights, starts))
-    assert sums[-1] > 0, "nothing to draw from"
-    left = u * float(sums[-1])
-    chunk = int(np.searchsorted(sums, left, side="right"))
-    if chunk == len(sums):  # rounding ran past the end
-        return int(np.flatnonzero(weights)[-1])
-    some = weights[starts[chunk] : starts[chunk] + _CHUNK]
-    index = int(np.searchsorted(np.cumsum(some), left - (sums[chunk - 1] if chunk else 0.0), side="right"))
-    if index == len(some):
-        index = int(np.flatnonzero(some)[-1])
-    return int(starts[chunk]) + index
+def invert(weights: F64 | Mass, u: float) -> int:
+    """The index that holds the share ``u`` in (0, 1) of the summed ``weights`` (m,)."""
+    if isinstance(weights, Mass):
+        return weights.invert(u)
+    if len(weights) >= LONG:  # by parts first: a sum of so many is long
+        return Mass.given(weights).invert(u)
+    return place(weights, u * float(weights.sum()))[0]

@@ -21,60 +21,68 @@ from wager.verify.local import Local, normalised, positive, ratio, ratios
 
 _N_WEIGHED = 12
 _TINY = 1e-15  # of probability: not worth passing on
+_LOWER = np.tri(_N_WEIGHED, k=-1)  # who has the higher rank
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Field:
-    """The tokens that may meet: ``rank`` (m,) by p / q, ``some`` (s,) whose pairs have weights."""
+    """The tokens that may meet, by rising p / q: their place there is their rank."""
 
-    p: F64
+    rank: I64  # (m,)
+    order: I64  # (m,) the token of a rank
+    p: F64  # (m,) by rank, as the rest
     q: F64
-    rank: I64
-    some: I64
-    by_rank: F64  # (s, s): 1 where the row's token has the higher rank
-    below_q: F64  # (m,) chance of a draft of lower rank
+    upto: F64  # sums of q
+    some: I64  # (s,) rising ranks of those whose pairs have weights
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Meeting:
-    """Who wins when an earlier winner meets a new draft: ``weights`` among ``some``, else the higher rank."""
+    """Who wins when an earlier winner meets a new draft: among ``some`` (s,) by weights, else the higher rank.
 
-    field: Field
-    weights: F64  # (s, s): chance that the row's token beats the column's
-    law: F64  # of the winner
+    ``law`` (m,) of the winner by rank; ``mass`` (s, s) of pairs, ``won`` (s, s) by the row's against the column's.
+    """
+
+    some: list[int]
+    mass: list[list[float]]
+    won: list[list[float]]
+    law: F64
 
     def win(self, old: int, new: int) -> float:
-        """Chance that ``old`` goes on."""
-        some = self.field.some.tolist()
-        if old in some and new in some:
-            return float(self.weights[some.index(old), some.index(new)])
-        return float(self.field.rank[old] > self.field.rank[new])
+        """Chance that ``old`` goes on; ranks."""
+        if old in self.some and new in self.some:
+            i, j = self.some.index(old), self.some.index(new)
+            if self.mass[i][j] > 0:
+                return min(max(self.won[i][j] / self.mass[i][j], 0.0), 1.0)
+        return float(old > new)
 
 
 def khisti(here: Local, dice: Dice) -> int:
     """A token of p from i.i.d. children: the tournament's winner against its own law, as ``naive`` does with one."""
-    p, r = here.p, here.q
-    winner, *others = here.drafted
-    for x, step in zip(others, meetings(p, r), strict=False):
+    field = field_of(here.p, here.q)
+    p, r = field.p, field.q
+    winner, *others = field.rank[list(here.drafted)].tolist()
+    for x, step in zip(others, meetings(field), strict=False):
         if x != winner and not dice.accept(step.win(winner, x)):
             winner = x
         r = step.law
-    if dice.accept(ratio(p, r, winner)):
-        return winner
-    return dice.draw(normalised(positive(p - r), p))
+    if not dice.accept(ratio(p, r, winner)):
+        winner = dice.draw(normalised(positive(p - r), p))
+    return int(field.order[winner])
 
 
 def winner_law(p: F64, q: F64, k: int) -> F64:
-    """r after k drafts: the acceptance of the winner is sum min(p, r)."""
-    r = q
-    for step in islice(meetings(p, q), k - 1):
+    """r (m,) after k drafts: the acceptance of the winner is sum min(p, r)."""
+    field = field_of(p, q)
+    r = field.q
+    for step in islice(meetings(field), k - 1):
         r = step.law
-    return r
+    return np.asarray(r[field.rank])
 
 
-def meetings(p: F64, q: F64) -> Iterator[Meeting]:
+def meetings(field: Field) -> Iterator[Meeting]:
     """The first draft with the second, the winner with the third, and so on."""
-    field, r = field_of(p, q), q
+    r = field.q
     while True:
         step = meeting(field, r)
         yield step
@@ -83,46 +91,35 @@ def meetings(p: F64, q: F64) -> Iterator[Meeting]:
 
 def field_of(p: F64, q: F64) -> Field:
     """Target and draft (m,) as meetings need them."""
-    order = np.argsort(ratios(p, q, otherwise=np.inf), kind="stable")
+    order = ratios(p, q, otherwise=np.inf).argsort(kind="stable")
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
     n = min(_N_WEIGHED, int(np.count_nonzero(q)))
-    some = np.sort(np.argsort(-q, kind="stable")[:n])
-    by_rank = (rank[some][:, None] > rank[some]).astype(np.float64)
-    return Field(p, q, rank, some, by_rank, _below(q, order, rank))
-
-
-def _below(x: F64, order: I64, rank: I64) -> F64:
-    """What ``x`` (m,) has at lower ranks."""
-    sums: F64 = np.cumsum(x[order])
-    return np.concatenate([[0.0], sums[:-1]])[rank]
+    some = np.sort(rank[(-q).argsort(kind="stable")[:n]])
+    by_rank = q[order]
+    return Field(rank, order, p[order], by_rank, by_rank.cumsum(), some)
 
 
 def meeting(field: Field, r: F64) -> Meeting:
-    """The meeting of a winner with law ``r`` (m,) and a draft."""
-    q, rank, some = field.q, field.rank, field.some
-    order = np.empty(len(rank), np.int64)
-    order[rank] = np.arange(len(rank))
-    law = r * q + r * field.below_q + q * _below(r, order, rank)  # as if rank decided all pairs
-    mass = np.outer(r[some], q[some])
-    mass += mass.T  # of the two orders of a pair
-    np.fill_diagonal(mass, 0)
-    rest = law[some] - (mass * field.by_rank).sum(axis=1)
-    weights = _weigh(field.p[some], rest, mass, field.by_rank)
-    law[some] = rest + (mass * weights).sum(axis=1)
-    return Meeting(field, weights, normalised(positive(law), q))
-
-
-def _weigh(p: F64, rest: F64, mass: F64, weights: F64) -> F64:
-    """(s, s) weights that maximise sum min(p, rest + won), from other ones; ``mass`` (s, s) of the pairs.
+    """The meeting of a winner with law ``r`` (m,) by rank and a draft.
 
     A largest flow: tokens that win more than p of them pass it on, through pairs, to those that win less.
     """
-    wins = mass * weights
-    over = (rest + wins.sum(axis=1) - p).tolist()
+    law = r * field.upto + field.q * (r.cumsum() - r)  # as if rank decided all pairs
+    some, p = field.some, field.p[field.some]
+    mass = r[some][:, None] * field.q[some]
+    mass += mass.T  # of the two orders of a pair
+    won = (mass * _LOWER[: len(some), : len(some)]).tolist()
+    over = (law[some] - p).tolist()
+    _pass_on(over, won)
+    law[some] = p + over
+    return Meeting(some.tolist(), mass.tolist(), won, normalised(positive(law), field.q))
+
+
+def _pass_on(over: list[float], won: list[list[float]]) -> None:
+    """Move what is ``over`` (s,) to where it is below 0, by changing what tokens have ``won`` (s, s) of each other."""
     rich, poor = ({i for i, x in enumerate(over) if sign * x > _TINY} for sign in (1, -1))
-    beats = [set(np.flatnonzero(row > _TINY).tolist()) for row in wins]
-    won = wins.tolist()
+    beats = [{j for j, x in enumerate(row) if x > _TINY} for row in won]
     while way := _way(beats, rich, poor):
         first, last = way[0], way[-1]
         amount = min(over[first], -over[last], *(won[i][j] for i, j in pairwise(way)))
@@ -139,7 +136,6 @@ def _weigh(p: F64, rest: F64, mass: F64, weights: F64) -> F64:
                 beats[i].remove(j)
             if won[j][i] > _TINY:
                 beats[j].add(i)
-    return np.asarray(np.clip(np.divide(won, mass, out=weights.copy(), where=mass > 0), 0.0, 1.0))
 
 
 def _way(beats: ListLike[set[int]], rich: set[int], poor: set[int]) -> list[int]:

@@ -36,7 +36,7 @@ def top_down(solve: Solver) -> Decide:
                 return Verdict(tuple(path), token)
             node = found[0]
             path.append(node)
-        return Verdict(tuple(path), dice.draw(rows.weights(node)))
+        return Verdict(tuple(path), dice.draw(rows.mass(node)))
 
     return decide
 

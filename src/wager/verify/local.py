@@ -37,7 +37,7 @@ class Local:
         """The token that a symbol stands for: its own, or one of the rest, drawn from p."""
         if symbol < len(self.ids):
             return int(self.ids[symbol])
-        return dice.draw(rows.outside(self.node, self.ids))
+        return dice.draw(rows.mass(self.node).outside(self.ids))
 
 
 def local(rows: Rows, draft: Draft, node: int, children: ListLike[int]) -> Local:
@@ -47,8 +47,9 @@ def local(rows: Rows, draft: Draft, node: int, children: ListLike[int]) -> Local
     only rules that do not look at q may take them.
     """
     law = law_of(draft, children)
-    drafted = np.searchsorted(law.ids, draft.tokens[list(children)])
-    assert np.array_equal(law.ids[drafted], draft.tokens[list(children)]), "a token its law calls impossible"
+    tokens = draft.tokens[list(children)]
+    drafted = law.ids.searchsorted(tokens)
+    assert (law.ids.take(drafted, mode="clip") == tokens).all(), "a token its law calls impossible"
     return Local(node, law.ids, rows.at(node, law.ids), np.append(law.probs, 0.0), tuple(drafted.tolist()))
 
 

@@ -205,14 +205,15 @@ def typical(epsilon: float) -> Decide:
         for node in sorted(below):
             if node not in likelihood:  # rejected before
                 continue
-            *chances, _ = rows.at(node, draft.tokens[below[node]].astype(np.int64)).tolist()
-            bound = epsilon if min(chances) > epsilon else threshold(rows.entropy(node), epsilon)
+            mass = rows.mass(node)
+            chances = (mass.at(draft.tokens[below[node]].astype(np.int64)) / mass.total).tolist()
+            bound = epsilon if min(chances) > epsilon else threshold(mass.entropy, epsilon)
             for child, chance in zip(below[node], chances, strict=True):
                 if chance > bound:
                     likelihood[child], path[child] = likelihood[node] + math.log(chance), (*path[node], child)
                     key = (len(path[child]), likelihood[child])
                     best, best_key = (child, key) if key > best_key else (best, best_key)
-        return Verdict(path[best], dice.draw(rows.weights(best)))
+        return Verdict(path[best], dice.draw(rows.mass(best)))
 
     return lossy(decide)
 

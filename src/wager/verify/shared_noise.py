@@ -23,10 +23,10 @@ def gls(rows: Rows, draft: Draft, noise: Noise) -> Verdict:
     below, sequence, depth = children(draft), sequences(draft), depths(draft)
 
     def solve(here: Local, dice: Dice) -> int:
-        racers = np.append(here.ids, len(rows.weights(here.node)))
+        racers = np.append(here.ids, len(rows.logits(here.node)))
         level = depth[here.node] if here.node >= 0 else 0
         alive = sorted({sequence[child] for child in below[here.node]})
-        arrival = np.min([noise.race("draft", rows.start, branch=k, depth=level, token_ids=racers) for k in alive], 0)
+        arrival = noise.races("draft", rows.start, alive, depth=level, token_ids=racers).min(axis=0)
         times = np.divide(arrival, here.p, out=np.full(len(here.p), np.inf), where=here.p > 0)
         return int(times.argmin())
 

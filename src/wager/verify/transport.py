@@ -14,6 +14,8 @@ from wager.types import F64, I64
 from wager.verify.dice import Dice
 from wager.verify.local import Local, crossing, normalised, positive, ratio, ratios
 
+Swap = tuple[int, int, float, float]
+
 
 def optimum(p: F64, q: F64, k: int) -> float:
     """alpha*_k = min over token sets H of p(H) + 1 - q(H)^k: no rule accepts more often. O(V log V).
@@ -125,7 +127,7 @@ class Picking:
         if len({x for _, x in met}) == 1:  # all others lie lower whatever they are counted under
             return met[0][1]
         swaps = _swaps(*(values[first:end].tolist() for values in (self.q, self.mean, self.need)))
-        cells = [_cell(place - first, swaps, dice) for place, _ in met]
+        cells = [_cell(place - first, end - first, swaps, dice) for place, _ in met]
         return met[cells.index(max(cells))][1]  # of equal cells the first: the others have the same law
 
 
@@ -135,7 +137,7 @@ def arranged(p: F64, q: F64, k: int) -> Picking:
     A law r can be picked iff r(H) >= q(H)^k for every H; of sets only prefixes by rising p / q matter (``optimum``).
     r is p save where the excess q(H)^k - p(H) sets a record, from either end: there r(H) is q(H)^k.
     """
-    order = np.argsort(ratios(p, q, otherwise=np.inf), kind="stable")
+    order = ratios(p, q, otherwise=np.inf).argsort(kind="stable")
     p, q = p[order], q[order]
     high = np.minimum(np.cumsum(q), 1.0)
     low = np.concatenate([[0.0], high[:-1]])
@@ -153,13 +155,13 @@ def arranged(p: F64, q: F64, k: int) -> Picking:
     return Picking(r[rank], rank, np.flatnonzero(records == excess), q, mean, r - q * mean)
 
 
-def _swaps(q: list[float], mean: list[float], need: list[float]) -> list[tuple[int, int, float, float]]:
+def _swaps(q: list[float], mean: list[float], need: list[float]) -> list[Swap]:
     """(i, j, a, b): token i is then counted, with chance a, as j is so far, and j with chance b as i is.
 
     Transfers after Hardy, Littlewood and Polya: from the next that wins too much to the last before it that wins too
     little. ``mean`` changes along; at most one swap a token.
     """
-    found: list[tuple[int, int, float, float]] = []
+    found: list[Swap] = []
     short: list[int] = []
     for j, lack in enumerate(need):
         while lack < 0 and short:
@@ -182,12 +184,12 @@ def _swaps(q: list[float], mean: list[float], need: list[float]) -> list[tuple[i
     return found
 
 
-def _cell(place: int, swaps: ListLike[tuple[int, int, float, float]], dice: Dice) -> int:
+def _cell(place: int, n_cells: int, swaps: ListLike[Swap], dice: Dice) -> int:
     """The cell that a draw is counted under."""
-    shares = {place: 1.0}
+    shares = [0.0] * n_cells
+    shares[place] = 1.0
     for i, j, a, b in reversed(swaps):
-        if i in shares or j in shares:
-            at_i, at_j = shares.get(i, 0.0), shares.get(j, 0.0)
+        at_i, at_j = shares[i], shares[j]
+        if at_i or at_j:
             shares[i], shares[j] = at_i * (1 - a) + at_j * b, at_i * a + at_j * (1 - b)
-    cells = list(shares)
-    return cells[dice.draw(np.array(list(shares.values())))] if len(cells) > 1 else place
+    return dice.draw(np.array(shares)) if shares[place] < 1 else place

@@ -59,4 +59,4 @@ class _Visit:
     def _leaf(self, path: tuple[int, ...], weight: float) -> Verdict | None:
         if not self._dice.accept(weight):
             return None
-        return Verdict(path, self._dice.draw(self._rows.weights(path[-1] if path else -1)))
+        return Verdict(path, self._dice.draw(self._rows.mass(path[-1] if path else -1)))
