@@ -18,6 +18,7 @@ import numpy as np
 from wager.types import F64, I64
 from wager.verify.dice import Dice
 from wager.verify.local import Local, normalised, positive, ratio, ratios
+from wager.wide import top_indices
 
 _N_WEIGHED = 12
 _TINY = 1e-15  # of probability: not worth passing on
@@ -95,7 +96,7 @@ def field_of(p: F64, q: F64) -> Field:
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
     n = min(_N_WEIGHED, int(np.count_nonzero(q)))
-    some = np.sort(rank[(-q).argsort(kind="stable")[:n]])
+    some = np.sort(rank[top_indices(q, n)])
     by_rank = q[order]
     return Field(rank, order, p[order], by_rank, by_rank.cumsum(), some)
 
@@ -118,37 +119,39 @@ def meeting(field: Field, r: F64) -> Meeting:
 
 def _pass_on(over: list[float], won: list[list[float]]) -> None:
     """Move what is ``over`` (s,) to where it is below 0, by changing what tokens have ``won`` (s, s) of each other."""
-    rich, poor = ({i for i, x in enumerate(over) if sign * x > _TINY} for sign in (1, -1))
-    beats = [{j for j, x in enumerate(row) if x > _TINY} for row in won]
-    while way := _way(beats, rich, poor):
-        first, last = way[0], way[-1]
-        amount = min(over[first], -over[last], *(won[i][j] for i, j in pairwise(way)))
-        over[first] -= amount
-        over[last] += amount
-        if over[first] <= _TINY:
-            rich.remove(first)
-        if over[last] >= -_TINY:
-            poor.remove(last)
-        for i, j in pairwise(way):
-            won[i][j] -= amount
-            won[j][i] += amount
-            if won[i][j] <= _TINY:
-                beats[i].remove(j)
-            if won[j][i] > _TINY:
-                beats[j].add(i)
+    rich, poor = ([i for i, x in enumerate(over) if sign * x > _TINY] for sign in (1, -1))
+    for i in rich:  # straight from one to the other first: that is most of it
+        for j in poor:
+            amount = min(over[i], -over[j], won[i][j])
+            if amount > _TINY:
+                _move(amount, (i, j), over, won)
+    while way := _way(over, won):
+        _move(min(over[way[0]], -over[way[-1]], *(won[i][j] for i, j in pairwise(way))), way, over, won)
 
 
-def _way(beats: ListLike[set[int]], rich: set[int], poor: set[int]) -> list[int]:
-    """A shortest way from a rich token to a poor one, each of which beats the next now and then; empty: none."""
-    before = dict.fromkeys(rich, -1)
-    found = list(rich)
+def _move(amount: float, way: ListLike[int], over: list[float], won: list[list[float]]) -> None:
+    over[way[0]] -= amount
+    over[way[-1]] += amount
+    for i, j in pairwise(way):
+        won[i][j] -= amount
+        won[j][i] += amount
+
+
+def _way(over: ListLike[float], won: ListLike[ListLike[float]]) -> list[int]:
+    """A shortest way from a token that is over to one below 0, each of which beats the next; empty: none."""
+    found = [i for i, x in enumerate(over) if x > _TINY]
+    poor = {i for i, x in enumerate(over) if x < -_TINY}
+    if not poor:
+        return []
+    before = dict.fromkeys(found, -1)
     for i in found:
-        for j in beats[i] & poor:
-            way = [j, i]
-            while before[way[-1]] >= 0:
-                way.append(before[way[-1]])
-            return way[::-1]
-        for j in beats[i] - before.keys():
-            before[j] = i
-            found.append(j)
+        for j, beaten in enumerate(won[i]):
+            if beaten > _TINY and j not in before:
+                before[j] = i
+                found.append(j)
+                if j in poor:
+                    way = [j]
+                    while before[way[-1]] >= 0:
+                        way.append(before[way[-1]])
+                    return way[::-1]
     return []

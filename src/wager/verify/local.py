@@ -103,7 +103,8 @@ def without(q: F64, x: int) -> F64:
 def crossing(f: Callable[[float], float], low: float, high: float, *, tolerance: float = 4e-16) -> tuple[float, float]:
     """Where a falling ``f`` with f(low) > 0 >= f(high) crosses 0: an interval with those signs, relatively short.
 
-    Regula falsi in the Illinois form, with a bisection where it stalls.
+    Regula falsi in the Illinois form, with a bisection where it stalls. A step ends no nearer to an end than the
+    interval may be short: once the root is found from one side, the next step closes in from the other.
     """
     f_low, f_high, last = f(low), f(high), 0
     for step in range(_STEPS):
@@ -112,6 +113,8 @@ def crossing(f: Callable[[float], float], low: float, high: float, *, tolerance:
             break
         secant = step % 4 < 3 and f_low > f_high
         x = (low * f_high - high * f_low) / (f_high - f_low) if secant else middle
+        least = 0.5 * tolerance * abs(high)
+        x = min(max(x, low + least), high - least)
         x = x if low < x < high else middle
         f_x = f(x)
         if f_x > 0:
