@@ -9,12 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as ListLike
-from dataclasses import replace
 
 from wager import guided
-from wager.admit import check_request
+from wager.admit import check_request, check_tree
 from wager.cache import BlockPool, Fork
-from wager.commit import SilentText, TextStream, commit, terminal_ids
+from wager.commit import SilentText, TextStream, commit
 from wager.pack import (
     Feed,
     Packed,
@@ -30,7 +29,7 @@ from wager.pack import (
 )
 from wager.policies.base import Policy
 from wager.record import RunStats, StepRecord
-from wager.rounds import Hear, Round, Run, recorded
+from wager.rounds import Hear, Round, Run, recorded, settled
 from wager.sampling import Noise
 from wager.schedule import Budget, Turn, at_most, bounded, plan, rows_for
 from wager.tree import merged
@@ -48,7 +47,7 @@ from wager.types import (
     Sequence,
     Verdict,
 )
-from wager.verify import Rows, RuleInfo, check_rule_takes, rule_named
+from wager.verify import RuleInfo, check_rule_takes, rule_named
 from wager.view import View
 from wager.waiting import may_run, open_tables
 
@@ -135,6 +134,24 @@ class Engine:
         seq.n_prompt, run.first, run.hear = n_prompt, first, hear
         return seq
 
+    def read_tree(self, tokens: ListLike[int], tree: Draft, *, hear: Hear) -> Sequence:
+        """Queue a prompt and a tree below its last token, of at most ``tree_room`` nodes, each fed once.
+
+        ``hear`` is told the logits after the last token and after every node, all at once. Raises as ``submit`` does.
+        """
+        assert len(tree) <= self.tree_room(len(tokens)), (len(tree), self.tree_room(len(tokens)))
+        check_tree(len(tokens), tree, self.n_valid_ids, context=self.model.context_length)
+        seq = self.submit(tokens, Sampling(max_tokens=1), seed=0, speculate=False)
+        run = self._runs[seq.id]
+        run.tree, run.hear = tree, hear
+        return seq
+
+    def tree_room(self, n_tokens: int) -> int:
+        """Nodes of a tree that can be read after so many tokens; 0 where masks would change logits and are not used."""
+        if not (self.model.tree_masks or self.model.masks_are_exact):
+            return 0
+        return max(0, min(self.budget.n_rows - 2, self.cache.n_blocks * self.cache.block_size - n_tokens - 1))
+
     def cancel(self, seq_id: int) -> None:
         """End a sequence now and free its blocks. Unknown ids (already finished) are fine."""
         run = self._runs.get(seq_id)
@@ -174,7 +191,8 @@ class Engine:
             before = time.perf_counter()
             forward = self.model.forward(packed.batch)
             after = time.perf_counter()
-            verdicts = self._settle(rounds, packed, forward)
+            logits = forward.logits[:, : self.n_valid_ids]
+            verdicts = settled(rounds, packed, logits, self.rule.rule, self.eos_ids)
         except BaseException:
             self._undo(rounds)
             raise
@@ -201,11 +219,11 @@ class Engine:
         first = {run.seq.id: run.first for run in self._runs.values() if run.first is not None}
         seqs = may_run(seqs, self.cache, self.budget, rule=rule, first=first)
         self._copy(open_tables(seqs, self.cache, rule=rule, first=first))
-        return plan(seqs, self.budget, rule=rule)
+        return plan(seqs, self.budget, rule=rule, below={run.seq.id: len(run.tree) for run in self._runs.values()})
 
     def _propose(self, turns: ListLike[Turn]) -> list[Draft]:
-        drafts = [EMPTY] * len(turns)
         runs = [self._runs[turn.seq.id] for turn in turns]
+        drafts = [run.tree if turn.reaches_end else EMPTY for run, turn in zip(runs, turns, strict=True)]
         asked = [i for i, turn in enumerate(turns) if turn.reaches_end and runs[i].drafter is not None]
         if not asked or self.drafter is None or self.policy is None:
             return drafts
@@ -246,9 +264,10 @@ class Engine:
         for turn, draft in zip(turns, drafts, strict=True):
             if not self.cache.is_open(turn.seq.id) or (short and not turn.reaches_end):
                 continue  # the first: evicted by an earlier one in this very step
-            round_ = self._try_reserve(turn, draft) or self._try_reserve(turn, EMPTY)
+            least = draft if self._runs[turn.seq.id].tree is draft else EMPTY
+            round_ = self._try_reserve(turn, draft) or self._try_reserve(turn, least)
             while round_ is None and self._evict_youngest({r.feed.seq.id for r in rounds} | {turn.seq.id}):
-                round_ = self._try_reserve(turn, EMPTY)
+                round_ = self._try_reserve(turn, least)
             short = short or round_ is None
             if round_ is not None:
                 rounds.append(round_)
@@ -259,7 +278,8 @@ class Engine:
         stop = seq.n_cached + turn.n_new
         fed, node_of = merged(draft)
         run = self._runs[seq.id]
-        feed = Feed(seq, stop, fed, self.model.rows_rule, masked=self.model.tree_masks, first=run.first)
+        masked = self.model.tree_masks or (self.model.masks_are_exact and len(run.tree) > 0)
+        feed = Feed(seq, stop, fed, self.model.rows_rule, masked=masked, first=run.first)
         if not self.cache.reserve(seq.id, feed.n_slots):
             return None
         # Room for every draw, equal ones included: whether a draft is verified must not depend on what was drawn.
@@ -295,27 +315,6 @@ class Engine:
             pad_blocks=self._pad_blocks,
             block_size=self.cache.block_size,
         )
-
-    def _settle(self, rounds: ListLike[Round], packed: Packed, forward: Forward) -> list[Verdict | None]:
-        """The rule's verdict per sequence, in nodes of its feed; None while it still reads."""
-        verdicts: list[Verdict | None] = []
-        logits = forward.logits[:, : self.n_valid_ids]
-        for round_, index in zip(rounds, packed.rows, strict=True):
-            if index is None:
-                verdicts.append(None)
-                continue
-            run = round_.run
-            if run.hear is not None:
-                new = max(round_.feed.seq.n_cached, run.first or 0)
-                run.hear(new, [logits[i] for i in index])
-                verdicts.append(None)
-                continue
-            banned = terminal_ids(run.seq.sampling, self.eos_ids)
-            seen = [int(index[0]), *(int(index[node + 1]) for node in round_.node_of)]
-            rows = Rows(logits, seen, run.seq, round_.draft, banned=banned)
-            verdict = rows.ended(self.rule.rule(rows, round_.draft, run.noise))
-            verdicts.append(replace(verdict, path=tuple(round_.node_of[node] for node in verdict.path)))
-        return verdicts
 
     def _commit(
         self, rounds: ListLike[Round], packed: Packed, forward: Forward, verdicts: ListLike[Verdict | None]

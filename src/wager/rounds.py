@@ -5,21 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as ListLike
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from wager.commit import TextStream
+from wager.commit import TextStream, terminal_ids
 from wager.pack import Feed, Packed, Slots
 from wager.record import RunStats, StepRecord
 from wager.sampling import Noise
-from wager.types import F32, Draft, Drafter, Event, Sequence
+from wager.types import EMPTY, F32, Draft, Drafter, Event, Sequence, Verdict
+from wager.verify import Rows, Rule
 
-Hear = Callable[[int, ListLike[F32]], None]  # (first token, logits after it and those that follow)
+# (first token, logits after it and those that follow, in the order of tokens or of a tree's nodes)
+Hear = Callable[[int, ListLike[F32]], None]
 
 
 @dataclass(slots=True, eq=False)
 class Run:
     """A sequence and what the engine keeps beside it. Where it is only read: who hears the logits after its tokens from
-    ``first`` on.
+    ``first`` on, or after the last of them and every node of a ``tree`` below it.
     """
 
     seq: Sequence
@@ -28,6 +30,7 @@ class Run:
     drafter: Drafter | None
     hear: Hear | None = None
     first: int | None = None
+    tree: Draft = EMPTY
     most_drafted: int | None = None  # a step
     stats: RunStats = field(default_factory=RunStats)
     submitted_s: float = 0.0
@@ -44,6 +47,27 @@ class Round:
     node_of: ListLike[int]
     feed: Feed
     slots: Slots
+
+
+def settled(
+    rounds: ListLike[Round], packed: Packed, logits: F32, rule: Rule, eos_ids: frozenset[int]
+) -> list[Verdict | None]:
+    """The rule's verdict per sequence, in nodes of its feed, by ``logits`` (R, V); None where it only reads."""
+    verdicts: list[Verdict | None] = []
+    for round_, index in zip(rounds, packed.rows, strict=True):
+        run, seq = round_.run, round_.feed.seq
+        if index is None or run.hear is not None:
+            if index is not None and run.hear is not None:
+                first = max(seq.n_cached, run.first) if run.first is not None else len(seq.tokens) - 1
+                run.hear(first, [logits[i] for i in index])
+            verdicts.append(None)
+            continue
+        banned = terminal_ids(seq.sampling, eos_ids)
+        seen = [int(index[0]), *(int(index[node + 1]) for node in round_.node_of)]
+        rows = Rows(logits, seen, seq, round_.draft, banned=banned)
+        verdict = rows.ended(rule(rows, round_.draft, run.noise))
+        verdicts.append(replace(verdict, path=tuple(round_.node_of[node] for node in verdict.path)))
+    return verdicts
 
 
 def recorded(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as ListLike
 from dataclasses import dataclass, replace
 
@@ -21,10 +21,13 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Turn:
-    """Feed ``n_new`` of the sequence's uncached tokens; the last of them where they are all that is left."""
+    """Feed ``n_new`` of the sequence's uncached tokens; the last of them where they are all that is left, and with it
+    the ``n_below`` rows that it must not be fed without.
+    """
 
     seq: Sequence
     n_new: int
+    n_below: int = 0
 
     @property
     def reaches_end(self) -> bool:
@@ -36,29 +39,37 @@ def by_need(active: Iterable[Sequence]) -> list[Sequence]:
     return sorted(active, key=lambda seq: len(seq.tokens) - seq.n_cached > 1)
 
 
-def plan(active: ListLike[Sequence], budget: Budget, *, rule: RowsRule) -> list[Turn]:
+def plan(
+    active: ListLike[Sequence], budget: Budget, *, rule: RowsRule, below: Mapping[int, int] | None = None
+) -> list[Turn]:
     """Turns in order of need: sequences about to produce a token first, then prompts in order of arrival.
 
     A turn may take one row more than its new tokens (``pack.extra_rows``). Nobody starves: the order of ``active`` is
-    the order of arrival, and decoding sequences take one new token each.
+    the order of arrival, and decoding sequences take one new token each. ``below``: by sequence id, rows that must be
+    fed together with its last token; without room for them that one waits.
     """
     n_new, n_rows = budget.n_new, budget.n_rows
     turns: list[Turn] = []
     for seq in by_need(active)[: budget.n_seqs]:
-        n = min(len(seq.tokens) - seq.n_cached, n_new, n_rows)
+        n_left, n_below = len(seq.tokens) - seq.n_cached, (below or {}).get(seq.id, 0)
+        n = min(n_left, n_new, n_rows)
+        if n_below and n == n_left and n + n_below > n_rows:
+            n -= 1
+            if n < 1:
+                continue
         if n >= 1 and n + extra_rows(seq, n, 0, rule) > n_rows:
             n -= 1
         if n < 1:
             break
-        turns.append(Turn(seq, n))
+        turns.append(Turn(seq, n, n_below if n == n_left else 0))
         n_new -= n
-        n_rows -= n + extra_rows(seq, n, 0, rule)
+        n_rows -= n + extra_rows(seq, n, 0, rule) + turns[-1].n_below
     return turns
 
 
 def rows_for(turn: Turn, turns: ListLike[Turn], budget: Budget, *, rule: RowsRule) -> int:
     """Rows a turn may take: an equal share of what the committed tokens of all turns leave."""
-    n_least = sum(t.n_new + extra_rows(t.seq, t.n_new, 0, rule) for t in turns)
+    n_least = sum(t.n_new + extra_rows(t.seq, t.n_new, 0, rule) + t.n_below for t in turns)
     share = (budget.n_rows - n_least) // sum(t.reaches_end for t in turns)
     return turn.n_new + extra_rows(turn.seq, turn.n_new, 0, rule) + max(0, share)
 

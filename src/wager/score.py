@@ -1,8 +1,9 @@
 """How likely a model finds given continuations: all candidates of a prompt as one trie, fed once after it.
 
-The trie takes one sequence per leaf, with the K/V of the prompt shared; a token's logits are asked of the first leaf
-that holds it. Each path is laid out as if the model had written it, so under a rows rule a score is bit for bit the one
-that the candidate gets alone, and the one that the model draws it with.
+Where a mask changes no bit (our kernels), or the profile uses masks anyway, the trie is fed as one tree, every token
+once. Elsewhere it takes one sequence per leaf, with the K/V of the prompt shared; a token's logits are asked of the
+first leaf that holds it. Each path is laid out as if the model had written it, so under a rows rule a score is bit for
+bit the one that the candidate gets alone, and the one that the model draws it with.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from wager.engine import Engine
 from wager.errors import OptionError, PromptError
 from wager.interrupt import whole
 from wager.text import Text
-from wager.types import F32, F64, Sequence
+from wager.types import F32, F64, Draft, Sequence
 from wager.wide import log_partition
 
 Terminator = Literal["auto", "end", "line", "none"]
@@ -130,6 +131,24 @@ class Trie:
         """What has to be fed."""
         return leaves(self._asked)
 
+    def trees(self, n_most: int) -> list[tuple[Draft, list[Path]]]:
+        """The same as trees of at most ``n_most`` nodes, at least as many as the longest path has, and the paths that
+        end in their nodes. What trees have in common is in each.
+        """
+        groups: list[dict[Path, int]] = [{}]
+        for leaf in self.leaves():
+            path = [leaf.tokens[:i] for i in range(1, len(leaf.tokens) + 1)]
+            if len({*groups[-1], *path}) > n_most:
+                groups.append({})
+            for node in path:
+                groups[-1].setdefault(node, len(groups[-1]))
+        return [(_tree(nodes), list(nodes)) for nodes in groups]
+
+    def hear_tree(self, paths: ListLike[Path], rows: ListLike[F32]) -> None:
+        """``rows`` are the logits after the prompt and after each of these paths."""
+        for path, row in zip([(), *paths], rows, strict=True):
+            self.after[path] = said(row, list(self._asked[path]), self.ends, self.temperature)
+
     def hear(self, leaf: Leaf, first: int, rows: ListLike[F32]) -> None:
         """``rows`` are the logits after tokens ``first``, … of the prompt and this leaf."""
         for i, row in enumerate(rows, start=first - len(self.prompt) + 1):
@@ -149,9 +168,28 @@ class Trie:
         return Scores(tuple(candidates), tuple(self.paths), tuple(each), tuple(greedy), len(self.prompt), self.n_tokens)
 
 
+def _tree(nodes: dict[Path, int]) -> Draft:
+    tokens = np.array([path[-1] for path in nodes], np.int32)
+    return Draft(tokens, np.array([nodes.get(path[:-1], -1) for path in nodes], np.int32))
+
+
 def queue_reads(engine: Engine, trie: Trie) -> Iterator[Sequence]:
-    """Queue what a trie has to feed, one by one. Raises what ``Engine.read`` does."""
-    n_prompt = len(trie.prompt)
+    """Queue what a trie has to feed, one by one: trees, or leaves where masks do not do.
+
+    Raises as ``Engine.submit`` does, and OptionError for ids that the model does not have.
+    """
+    n_prompt, n_ids = len(trie.prompt), engine.n_valid_ids
+    if any(not 0 <= token < n_ids for path in trie.paths for token in path):
+        raise OptionError(f"`candidates` hold ids outside [0, {n_ids}): encode them with this model's tokenizer")
+    room = engine.tree_room(n_prompt)
+    if room >= max(map(len, trie.paths)):
+        for tree, paths in trie.trees(room):
+
+            def hear_tree(first: int, rows: ListLike[F32], paths: list[Path] = paths) -> None:
+                trie.hear_tree(paths, rows)
+
+            yield engine.read_tree(trie.prompt, tree, hear=hear_tree)
+        return
     for leaf in trie.leaves():
 
         def hear(first: int, rows: ListLike[F32], leaf: Leaf = leaf) -> None:

@@ -253,7 +253,7 @@ class Model(Protocol):
 
     A forward takes at most ``max_rows`` rows, padded to ``width_for(n_rows)``, laid out by ``rows_rule``: then logits
     do not depend on the grouping of tokens (unless the rule is "any"). ``tree_masks``: draft trees are fed once, under
-    a mask, instead of as forks.
+    a mask, instead of as forks. ``masks_are_exact``: under a mask a token's logits are, bit for bit, those of a chain.
     """
 
     @property
@@ -270,6 +270,8 @@ class Model(Protocol):
     def rows_rule(self) -> RowsRule: ...
     @property
     def tree_masks(self) -> bool: ...
+    @property
+    def masks_are_exact(self) -> bool: ...
 
     kv_owner: object  # whose bookkeeping the K/V memory follows; an engine that finds another one starts afresh
 

@@ -8,14 +8,14 @@ import random
 import numpy as np
 import pytest
 
-from engine_tools import V, toy
+from engine_tools import RandomTrees, V, toy, trees
 from wager import LLM
 from wager.engine import Engine
-from wager.errors import OptionError
+from wager.errors import OptionError, PromptError
 from wager.models.openvino import OpenVINOModel
 from wager.sampling import probabilities
 from wager.score import Leaf, Trie, leaves, read
-from wager.types import Batch
+from wager.types import Batch, Sampling
 
 PROMPT = [1, 2, 0, 4, 3, 1, 2, 5, 9, 9, 1]
 PATHS = [(1,), (1, 2), (1, 2, 3), (1, 2, 4, 4, 4), (5,), (6, 1), (6, 2), (1, 2)]
@@ -66,7 +66,7 @@ def test_scores_are_the_models_own(rule, n_prompt, ends):
     assert got.logprobs == pytest.approx([logs.sum() for logs in got.token_logprobs])
 
 
-@pytest.mark.parametrize("rule", ["pair", "split"])
+@pytest.mark.parametrize("rule", ["pair", "split", "any"])
 def test_company_changes_no_bit(rule):
     """Alone, together, again, beside other prompts, with little memory, in narrow forwards: the same numbers."""
     tries = [(PROMPT[:n], random_paths(n)) for n in (3, 8, 11)]
@@ -86,6 +86,66 @@ def test_company_changes_no_bit(rule):
     assert run(tries, n_blocks=16 + 14, max_rows=16) == together
     for (prompt, paths), logs in zip(tries, together, strict=True):
         assert [run([(prompt, [path])])[0][0] for path in paths] == logs
+
+
+@pytest.mark.parametrize("n_most", [6, 7, 11, 100])
+def test_trees_hold_every_path_and_are_no_larger_than_asked(n_most):
+    paths = random_paths(3)
+    trie = Trie(PROMPT, paths, (3,))
+    held = set()
+    for tree, ends in trie.trees(n_most):
+        assert len(tree) == len(ends) <= n_most
+        for token, parent, path in zip(tree.tokens.tolist(), tree.parents.tolist(), ends, strict=True):
+            assert path == ((*ends[parent], token) if parent >= 0 else (token,))
+        held.update(ends)
+    assert held == {path[:i] for path in paths for i in range(1, len(path) + 1)}
+    assert (len(trie.trees(n_most)) == 1) == (len(held) <= n_most)
+
+
+def test_every_token_of_a_tree_is_fed_once():
+    rows = []
+    engine = Engine(toy(rows_rule="any"), on_step=lambda record: rows.append(record.n_rows))
+    trie = Trie(PROMPT, PATHS, (3,))
+    read(engine, [trie])
+    assert rows == [len(PROMPT) + trie.n_tokens]
+    read(engine, [Trie(PROMPT, [()], (3,))])
+    assert sum(rows[1:]) <= len(PROMPT)
+
+
+def test_trees_wait_for_rows_and_beside_texts_that_are_written():
+    """Forwards of few rows, prompts longer than one, a sequence that drafts: all come out as they do alone."""
+    tries = [(PROMPT * 4, random_paths(n)) for n in range(4)]
+    alone = [scored(toy(rows_rule="any"), [Trie(prompt, paths, (3,))])[0] for prompt, paths in tries]
+    model = toy(rows_rule="any", max_rows=40)
+    engine = Engine(model, eos_ids=(3,), drafter=RandomTrees(), policy=trees())
+    seq = engine.submit(PROMPT, Sampling(max_tokens=30, ignore_eos=True), seed=1)
+    made = [Trie(prompt, paths, (3,)) for prompt, paths in tries]
+    read(engine, made)
+    while engine.has_work:
+        engine.step()
+    for trie, want in zip(made, alone, strict=True):
+        assert trie.scores(trie.paths).logprobs.tolist() == want.logprobs.tolist()
+    other = Engine(toy(rows_rule="any"), eos_ids=(3,))
+    plain = other.submit(PROMPT, Sampling(max_tokens=30, ignore_eos=True), seed=1)
+    while other.has_work:
+        other.step()
+    assert seq.tokens == plain.tokens
+    engine.cache.check()
+    assert engine.cache.n_free == engine.cache.n_blocks
+
+
+@pytest.mark.parametrize(("n_blocks", "max_rows"), [(200, 64), (30, 16)])
+def test_what_no_tree_can_hold_is_refused(n_blocks, max_rows):
+    """As a prompt would be: ids that there are not, more tokens than the context holds."""
+    engine = Engine(toy(rows_rule="any", n_blocks=n_blocks, max_rows=max_rows, context_length=100))
+    for path in ((1, V), (-1, 2)):
+        with pytest.raises(OptionError, match="outside"):
+            read(engine, [Trie(PROMPT, [path], ())])
+    long = PROMPT * ((engine.model.context_length - 2) // len(PROMPT))
+    room = engine.model.context_length - len(long)
+    with pytest.raises(PromptError, match="context holds"):
+        read(engine, [Trie(long, [(1,) * room], (3,))])
+    assert not engine.has_work
 
 
 def test_all_continuations_of_a_length_cover_everything():
@@ -128,8 +188,11 @@ def llm(tiny_llama, tmp_path_factory):
 TEXTS = [" 1", " 10", " 1.5", " 1.50", "x", " yes", " ye", " naïve 漢字", "\n"]
 
 
-def test_a_real_graph_gives_each_the_bits_it_has_alone(llm):
+@pytest.mark.parametrize("as_tree", [True, False], ids=["tree", "leaves"])
+def test_a_real_graph_gives_each_the_bits_it_has_alone(llm, as_tree, monkeypatch):
     prompt = "ab ab hello world, this is a longer prompt than a block of the cache has rows. Score:"
+    if not as_tree:
+        monkeypatch.setattr(Engine, "tree_room", lambda engine, n_tokens: 0)
     got = llm.score(prompt, TEXTS, chat=False)
     alone = [llm.score(prompt, [text], chat=False).logprobs[0] for text in TEXTS]
     assert got.logprobs.tolist() == alone

@@ -69,6 +69,10 @@ class _Interpreter:
     def tree_masks(self) -> bool:
         return self.model.tree_masks
 
+    @property
+    def masks_are_exact(self) -> bool:
+        return self.model.masks_are_exact
+
     def width_for(self, n_rows: int) -> int:
         return self.model.width_for(n_rows)
 

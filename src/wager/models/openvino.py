@@ -127,6 +127,10 @@ class OpenVINOModel:
         return self.profile.masks
 
     @property
+    def masks_are_exact(self) -> bool:
+        return self.lanes_are_cheap and self.rows_rule == "any"
+
+    @property
     def switches_are_free(self) -> bool:
         """Whether every width that may have a compiled graph of its own has one."""
         return self._lanes.complete

@@ -65,6 +65,10 @@ class ToyModel:
         self._n_hidden = n_hidden
         self._handed_out = Forward(np.empty((0, vocab_size), np.float32), np.empty((0, n_hidden), np.float32))
 
+    @property
+    def masks_are_exact(self) -> bool:
+        return self.rows_rule == "any"
+
     def width_for(self, n_rows: int) -> int:
         """Rows are padded to an even number."""
         return n_rows + n_rows % 2
