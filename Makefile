@@ -52,11 +52,13 @@ test-convert: .venv-convert/.installed
 
 # torch must not come into .venv. TORCH names another build, such as one without CUDA. optimum-intel goes without its
 # dependencies, listed here instead, since torchvision is of no use to language models and wants a torch of its own.
+# lm-evaluation-harness is tested here too, as it brings torch.
 .venv-convert/.installed: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer on PATH: install one, or make PYTHON=/path/to/python" >&2; exit 2; }
 	@test -x .venv-convert/bin/python || $(PYTHON) -m venv --clear .venv-convert
 	@.venv-convert/bin/python -m pip --quiet --disable-pip-version-check install $(or $(TORCH),torch==2.13.0) \
-		'transformers>=4.51,<5' 'requests>=2.33,<3' pytest pytest-timeout pytest-xdist --editable '.[convert]'
+		'transformers>=4.51,<5' 'requests>=2.33,<3' 'lm_eval>=0.4.9,<0.5' 'huggingface-hub>=0.34,<1' \
+		pytest pytest-timeout pytest-xdist --editable '.[convert]'
 	@.venv-convert/bin/python -m pip --quiet --disable-pip-version-check install --no-deps 'optimum-intel>=2.2,<3' 'optimum>=2.3,<3'
 	@touch $@
 
