@@ -61,6 +61,7 @@ class ToyModel:
         self._positions = np.full((n_blocks, block_size), _UNWRITTEN, np.int64)
         self._prefixes = np.zeros((n_blocks, block_size), np.uint64)
         self._alone = np.zeros((n_blocks, block_size), np.bool_)
+        self._hidden: dict[tuple[int, ...], F32] = {}
         self._table: dict[tuple[int, ...], F32] = {}
         self._n_hidden = n_hidden
         self._handed_out = Forward(np.empty((0, vocab_size), np.float32), np.empty((0, n_hidden), np.float32))
@@ -85,8 +86,11 @@ class ToyModel:
 
     def hidden(self, context: ListLike[int]) -> F32:
         """Hidden state (H,) after ``context``, in [-1, 1]: equal where ``law`` is."""
-        address = self._address(self._key(context))
-        return (2 * self._noise.uniform("draft", address, n=self._n_hidden) - 1).astype(np.float32)
+        key = self._key(context)
+        if key not in self._hidden:
+            uniform = self._noise.uniform("draft", self._address(key), n=self._n_hidden)
+            self._hidden[key] = (2 * uniform - 1).astype(np.float32)
+        return self._hidden[key]
 
     def _key(self, context: ListLike[int]) -> tuple[int, ...]:
         return tuple(int(t) for t in context[-self._order :]) if self._order else ()
@@ -189,44 +193,60 @@ class ToyModel:
     def _write(self, batch: Batch, b: int, written: dict[tuple[int, int], tuple[int, int]]) -> None:
         start, stop, past = int(batch.starts[b]), int(batch.starts[b + 1]), int(batch.past[b])
         visible = _visible(batch, b)
-        blocks, offsets = self._slots(batch, b, past + stop - start)
-        prefix = self._prefixes[blocks[past - 1], offsets[past - 1]] if past else np.uint64(0)
-        prefixes: list[npt.NDArray[np.uint64]] = []
-        for i, row in enumerate(range(start, stop)):
-            token, position = int(batch.tokens[row]), int(batch.positions[row])
-            parents = np.flatnonzero(visible[i, :i])
-            assert position == past + len(parents), f"row {row}: position {position}, context {past + len(parents)}"
-            prefixes.append(_extend(prefixes[parents[-1]] if len(parents) else prefix, token))
-            slot = (int(blocks[past + i]), int(offsets[past + i]))
+        blocks, offsets = (x[past:].tolist() for x in self._slots(batch, b, past + stop - start))
+        tokens, positions = batch.tokens[start:stop].tolist(), batch.positions[start:stop].tolist()
+        prefixes: list[int] = []
+        for i, (token, position, *slot) in enumerate(zip(tokens, positions, blocks, offsets, strict=True)):
+            parents = range(i) if visible is None else np.flatnonzero(visible[i, :i]).tolist()
+            assert position == past + len(parents), f"row {start + i}: position {position} after {past + len(parents)}"
+            prefix = prefixes[parents[-1]] if parents else self._prefix(batch, b, past)
+            prefixes.append((prefix * int(_PREFIX_FACTOR) + token + 1) % 2**64)
+            at = (slot[0], slot[1])
             # Forks may rewrite a shared slot, but only with what the others write there.
-            assert written.setdefault(slot, (token, position)) == (token, position), f"slot {slot} written twice"
-            self._tokens[slot], self._positions[slot], self._prefixes[slot] = token, position, prefixes[i][0]
-            self._alone[slot] = stop - start == 1
+            assert written.setdefault(at, (token, position)) == (token, position), f"slot {at} written twice"
+            self._tokens[at], self._positions[at], self._prefixes[at] = token, position, prefixes[i]
+            self._alone[at] = stop - start == 1
+
+    def _prefix(self, batch: Batch, b: int, n: int) -> int:
+        """Hash of the first n tokens that a subsequence finds."""
+        if n == 0:
+            return 0
+        block = batch.blocks[batch.block_starts[b] + (n - 1) // self.block_size]
+        return int(self._prefixes[block, (n - 1) % self.block_size])
 
     def _read(self, batch: Batch, b: int, wanted: set[int]) -> dict[int, list[int]]:
         start, stop, past = int(batch.starts[b]), int(batch.starts[b + 1]), int(batch.past[b])
         visible = _visible(batch, b)
         blocks, offsets = self._slots(batch, b, past + stop - start)
+        if visible is None:  # the last row sees what every row sees
+            tokens = self._context(stop - 1, blocks, offsets)
+            return {row: tokens[: past + row - start + 1] for row in range(start, stop) if row in wanted}
         contexts = {}
         for i, row in enumerate(range(start, stop)):
             seen = np.concatenate([np.arange(past), past + np.flatnonzero(visible[i])])
-            at = (blocks[seen], offsets[seen])
-            tokens, positions, prefixes = self._tokens[at], self._positions[at], self._prefixes[at]
-            assert not np.any(positions == _UNWRITTEN), f"row {row} reads a slot that was never written"
-            assert np.array_equal(positions, np.arange(len(seen))), f"row {row} reads positions {positions}"
-            before = np.concatenate([np.zeros(1, np.uint64), prefixes[:-1]])
-            assert np.array_equal(prefixes, _extend(before, tokens)), f"row {row} reads rows of another text"
+            tokens = self._context(row, blocks[seen], offsets[seen])
             if row in wanted:
-                contexts[row] = [int(t) for t in tokens]
+                contexts[row] = tokens
         return contexts
 
+    def _context(self, row: int, blocks: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64]) -> list[int]:
+        """The tokens in these slots, which must be those of one text."""
+        tokens, positions = self._tokens[blocks, offsets], self._positions[blocks, offsets]
+        prefixes = self._prefixes[blocks, offsets]
+        assert not np.any(positions == _UNWRITTEN), f"row {row} reads a slot that was never written"
+        assert np.array_equal(positions, np.arange(len(blocks))), f"row {row} reads positions {positions}"
+        before = np.concatenate([np.zeros(1, np.uint64), prefixes[:-1]])
+        assert np.array_equal(prefixes, _extend(before, tokens)), f"row {row} reads rows of another text"
+        found: list[int] = tokens.tolist()
+        return found
 
-def _visible(batch: Batch, b: int) -> npt.NDArray[np.bool_]:
-    """(n, n): which rows of its own subsequence each row sees, itself included."""
+
+def _visible(batch: Batch, b: int) -> npt.NDArray[np.bool_] | None:
+    """(n, n): which rows of its own subsequence each row sees, itself included; None: all up to itself."""
     n = int(batch.starts[b + 1] - batch.starts[b])
     mask = batch.masks[b] if batch.masks is not None else None
     if mask is None:
-        return np.tri(n, dtype=np.bool_)
+        return None
     assert mask.shape == (n, n), (mask.shape, n)
     visible: npt.NDArray[np.bool_] = mask.astype(np.bool_)
     assert np.all(np.diag(visible)), "a row must see itself"
@@ -234,6 +254,6 @@ def _visible(batch: Batch, b: int) -> npt.NDArray[np.bool_]:
     return visible
 
 
-def _extend(prefix: np.uint64 | npt.NDArray[np.uint64], token: int | npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-    """Hash of a prefix and one token more; arrays, because scalars would warn of the wrap-around that is meant."""
-    return np.atleast_1d(prefix) * _PREFIX_FACTOR + np.atleast_1d(np.asarray(token)).astype(np.uint64) + np.uint64(1)
+def _extend(prefixes: npt.NDArray[np.uint64], tokens: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """Hashes (n,) of prefixes and one token more each."""
+    return prefixes * _PREFIX_FACTOR + tokens.astype(np.uint64) + np.uint64(1)
