@@ -30,8 +30,8 @@ def texts(model):
     return [Written(seq.tokens, seq.n_prompt) for seq in done.seqs]
 
 
-def drafted(model, modules, text, start):
-    """What a drafter without ``modules`` drafts where the target has read ``start`` tokens of a text."""
+def drafted(model, variant, text, start):
+    """What a drafter with a ``variant`` of the model drafts where the target has read ``start`` tokens of a text."""
     table = list(range(40, 40 + len(text.tokens) // 32 + 2))
     model.forward(batch_of(text.tokens[:start], 0, table))
 
@@ -39,12 +39,7 @@ def drafted(model, modules, text, start):
         def scratch(self, seq, n_rows):
             return table
 
-    drafter = ScratchDrafter(
-        model.variant(lambda graph: skipping.skip(graph, modules)),
-        n_valid_ids=model.vocab_size,
-        drawing=Drawing(),
-        name="skip",
-    )
+    drafter = ScratchDrafter(variant, n_valid_ids=model.vocab_size, drawing=Drawing(), name="skip")
     drafter.attach(Lender())
     seq = Sequence(0, text.tokens[: start + 1], text.n_prompt, Sampling(), 0, n_cached=start)
     return drafter.propose([seq], [Limits(SPAN, SPAN)])[0].tokens.tolist()
@@ -56,9 +51,10 @@ def test_replay_is_what_drafting_gets_right(model, texts, modules):
     accepted = replay.accepted(frozenset(modules))
     assert len(accepted) == len(texts) * 8
     want = []
+    variant = model.variant(lambda graph: skipping.skip(graph, modules))
     for text in texts:
         for start in range(text.n_prompt - 1, len(text.tokens) - SPAN, SPAN):
-            draft = drafted(model, modules, text, start)
+            draft = drafted(model, variant, text, start)
             right = np.array(draft) == np.array(text.tokens[start + 1 : start + 1 + SPAN])
             want.append(int(np.cumprod(right).sum()))
     assert accepted.tolist() == want
