@@ -65,7 +65,7 @@ def tune(
     model.profile = _as_loaded(best.profile(profile), model)
     result: JSON = {
         "load_per_core": load,
-        "untuned": base.to_json(),
+        "untuned": replace(base, widths=_as_loaded(base.profile(profile), model).widths).to_json(),
         "law": {"supports": [0, *SUPPORTS], "first_chances": first_chances(), "contexts": list(search.contexts)},
         "candidates": [tried.to_json() for tried in search.tried],
         "n_left": search.n_left,
