@@ -176,7 +176,7 @@ class CostDriven:
         """Draft lengths for a drafter whose time is in the asking: all or nothing."""
         if drafter is not self._drafter:
             self._drafter, self._priced = drafter, drafter if isinstance(drafter, Priced) else None
-        own_s = self._own.seconds
+        own_s = 2 * self._own.seconds  # what the engine does with a draft takes about as long as what is done here
         if self._priced is None:
             prices = [(own_s + drafter.seconds(most), 0.0)] * len(seqs)
         else:
