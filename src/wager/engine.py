@@ -42,6 +42,7 @@ from wager.types import (
     Forward,
     Limits,
     Model,
+    Offers,
     Sampling,
     Seen,
     Sequence,
@@ -106,9 +107,10 @@ class Engine:
         sample: int = 0,
         text: TextStream | None = None,
         speculate: bool = True,
+        drafter: str | None = None,
         num_draft_tokens: int | None = None,
     ) -> Sequence:
-        """Queue a prompt. ``num_draft_tokens``: draft at most so many a step for it.
+        """Queue a prompt. ``drafter``: which of several drafts for it, at most ``num_draft_tokens`` a step.
 
         Raises PromptError or CapacityError where it can never run, OptionError for bad ids.
         """
@@ -117,9 +119,10 @@ class Engine:
         guide = sampling.constraint.guide(self.vocabulary) if sampling.constraint is not None else None
         seq = Sequence(self._next_id, list(tokens), len(tokens), sampling, seed, sample, guide=guide)
         self._next_id += 1
-        drafter = self.drafter if speculate else None
-        run = Run(seq, Noise(seed, sample), text or SilentText(), drafter, most_drafted=num_draft_tokens)
-        run.submitted_s = time.perf_counter()
+        if speculate and drafter is not None and isinstance(self.drafter, Offers):
+            self.drafter.bind(seq.id, drafter)
+        run = Run(seq, Noise(seed, sample), text or SilentText(), self.drafter if speculate else None)
+        run.submitted_s, run.most_drafted = time.perf_counter(), num_draft_tokens
         self._runs[seq.id] = run
         return seq
 

@@ -7,6 +7,7 @@ A token is chosen by an exponential race: ``argmin_v E[v] / p[v]`` with ``E[v] ~
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from collections.abc import Sequence as ListLike
 from functools import lru_cache
@@ -88,6 +89,12 @@ class Noise:
     def exponential(self, position: int, token_ids: npt.ArrayLike | None = None, *, vocab_size: int = 0) -> F64:
         """Exp(1) values of the token stream at an output position: of ``token_ids`` (k,), or of all ids (V,)."""
         return -np.log(_uniforms(self.token_key(position), _addresses(token_ids, vocab_size)))
+
+    def few_exponentials(self, position: int, token_ids: ListLike[int]) -> list[float]:
+        """What ``exponential`` gives, to the last digit but one, for so few ids that arrays would take longer."""
+        key = self.token_key(position)
+        bits = [_mix((key + (i + 1) * _GOLDEN) & _WORD) >> 12 for i in token_ids]
+        return [-math.log((x + 0.5) * 2.0**-52) for x in bits]
 
     def token_key(self, position: int) -> int:
         """Key of the uniforms behind ``exponential``, E = -log u."""

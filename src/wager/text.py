@@ -376,10 +376,11 @@ class StopStrings:
 
 
 class StreamedText:
-    """One answer as it grows: tokens in, final text out, stop strings obeyed."""
+    """One answer as it grows: tokens in, final text out, stop strings obeyed; it ends a character ``before`` it."""
 
-    def __init__(self, text: Text, stops: Sequence[str] = ()) -> None:
+    def __init__(self, text: Text, stops: Sequence[str] = (), before: Sequence[int] = ()) -> None:
         self._detokenizer = Detokenizer(text)
+        self._detokenizer.push(before)
         self._stops = StopStrings(stops)
 
     def push(self, token: int, *, may_stop: bool = True) -> tuple[str, bool]:

@@ -49,12 +49,21 @@ def prune(draft: Draft, nodes: ListLike[int]) -> Draft:
     """The draft with only ``nodes`` (ascending, prefix-closed)."""
     if len(nodes) == len(draft):
         return draft
+    if not nodes or nodes[-1] < len(nodes):  # its beginning, as of every chain
+        return _beginning(draft, len(nodes))
     kept = np.asarray(nodes, np.int64)
     new = np.full(len(draft) + 1, -1, np.int32)  # the last entry is what parent -1 maps to
     new[kept] = np.arange(len(kept), dtype=np.int32)
     laws = None if draft.laws is None else tuple(draft.laws[i] for i in nodes)
     confidence = None if draft.confidence is None else draft.confidence[kept]
     return replace(draft, tokens=draft.tokens[kept], parents=new[draft.parents[kept]], laws=laws, confidence=confidence)
+
+
+def _beginning(draft: Draft, n: int) -> Draft:
+    """The first n nodes."""
+    laws = None if draft.laws is None else draft.laws[:n]
+    confidence = None if draft.confidence is None else draft.confidence[:n]
+    return Draft(draft.tokens[:n], draft.parents[:n], laws, draft.kind, draft.support, draft.source, confidence)
 
 
 def depths(draft: Draft) -> list[int]:

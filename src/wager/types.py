@@ -105,15 +105,15 @@ class Draft:
         assert self.confidence is None or self.confidence.shape == self.tokens.shape, "one probability a node"
         assert self.tokens.shape == self.parents.shape, (self.tokens.shape, self.parents.shape)
         assert self.tokens.ndim == 1
-        assert bool(np.all(self.parents < np.arange(len(self.parents)))), self.parents
-        assert bool(np.all(self.parents >= -1)), self.parents
+        assert all(-1 <= parent < i for i, parent in enumerate(self.parents.tolist())), self.parents
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     @property
     def is_chain(self) -> bool:
-        return len(self.parents) == 0 or bool(np.all(self.parents == np.arange(-1, len(self.parents) - 1)))
+        parents: list[int] = self.parents.tolist()
+        return parents == list(range(-1, len(parents) - 1))
 
 
 def chain(tokens: ListLike[int], *, support: int = 0, kind: DraftKind = "deterministic") -> Draft:
@@ -309,6 +309,22 @@ class Steered(Protocol):
     """
 
     steered: bool
+
+
+@runtime_checkable
+class Priced(Protocol):
+    """A drafter whose time is known by sequence: ``prices`` are the seconds of drafting so many tokens for it, and
+    those of reading first what it has not been asked about yet.
+    """
+
+    def prices(self, seq: Sequence, n_tokens: int) -> tuple[float, float]: ...
+
+
+@runtime_checkable
+class Offers(Protocol):
+    """Several drafters, of which each sequence has its own: the one of the name that it is bound to."""
+
+    def bind(self, seq_id: int, name: str) -> None: ...
 
 
 @runtime_checkable

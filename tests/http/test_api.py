@@ -9,6 +9,7 @@ import openai
 import pytest
 
 from wager import Sampling
+from wager.text import incomplete_tail
 
 CHAT = "/v1/chat/completions"
 TEXT = "/v1/completions"
@@ -80,6 +81,22 @@ def test_echo_puts_the_prompt_in_front(server):
     assert server.ask(TEXT, {**body, "echo": True})[2]["choices"][0]["text"] == "the cat" + plain
     events = server.events(TEXT, {**body, "echo": True, "stream": True})
     assert "".join(e["choices"][0]["text"] for e in events[:-1]) == "the cat" + plain
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_given_ids_that_end_inside_a_character_are_shown_with_what_completes_it(server, llm, stream):
+    ids = llm.text.encode("so 😀 it")
+    cut = next(i for i in range(1, len(ids)) if incomplete_tail(b"".join(map(llm.text.token_bytes, ids[:i]))))
+    bias = {str(ids[cut]): 100}
+    body = {"prompt": ids[:cut], "max_tokens": 1, "temperature": 0, "logit_bias": bias, "echo": True, "n": 2}
+    if stream:
+        events = server.events(TEXT, {**body, "stream": True})[:-1]
+        choices = [choice for event in events for choice in event["choices"]]
+        texts = ["".join(c["text"] for c in choices if c["index"] == i) for i in range(2)]
+    else:
+        texts = [choice["text"] for choice in server.ask(TEXT, body)[2]["choices"]]
+    data = b"".join(map(llm.text.token_bytes, ids[: cut + 1]))
+    assert texts == [data.decode(errors="ignore")] * 2
 
 
 def test_echo_with_logprobs_scores_the_prompt(server, llm):

@@ -9,6 +9,7 @@ import pytest
 from http_tools import serving
 from wager.errors import OptionError
 from wager.llm import LLM
+from wager.policies import Fixed
 from wager.serve.config import Limits, Settings
 from wager.serve.service import Service
 
@@ -87,6 +88,7 @@ def test_what_is_not_offered_is_refused_with_what_is(mixed, drafter):
 def test_a_server_that_drafts_nothing_can_be_asked_to(tiny_llama):
     settings = Settings(drafters=("suffix",))
     with serving(tiny_llama, settings, drafter="none", num_draft_tokens=None) as server:
+        server.engine.policy = Fixed(4)  # whether it pays with a tiny model is another question
         plain, drafted = (server.ask(CHAT, {**REPEATED, "temperature": 0, **m})[2] for m in ({}, {"drafter": "suffix"}))
         assert plain["metrics"]["speculative_decoding"]["num_draft_tokens"] == 0
         assert drafted["metrics"]["speculative_decoding"]["num_draft_tokens"] > 0
@@ -105,3 +107,15 @@ def test_where_text_depends_on_drafts_nothing_else_is_offered(tiny_llama):
     with pytest.raises(OptionError, match="nss"):
         Service(llm, Settings(drafters=("suffix",)))
     assert Service(llm, Settings(drafters=None)).drafters == ("lookup", "none")
+
+
+@pytest.mark.parametrize("drafters", [None, ("suffix",)])
+def test_auto_can_be_had_wherever_what_it_drafts_from_can(tiny_llama, drafters):
+    with serving(tiny_llama, Settings(drafters=drafters), drafter="lookup") as server:
+        plain, auto = (server.ask(CHAT, {**REPEATED, "temperature": 0, "drafter": d})[2] for d in ("none", "auto"))
+        assert auto["metrics"]["speculative_decoding"]["drafter"] == "blend"
+        assert auto["metrics"]["speculative_decoding"]["num_draft_tokens"] > 0
+        assert plain["choices"] == auto["choices"]
+        status, _, refused = server.ask(CHAT, {**REPEATED, "rule": "spectr"})
+        assert (status, refused["error"]["param"]) == (400, "rule")
+        assert "'walk'" in refused["error"]["message"]

@@ -39,9 +39,9 @@ def _prior(rows: dict[int, list[float]]) -> Prior:
 
 
 def _said(drafter: Blend, before: list[int], row: list[float], token: int) -> None:
-    """One round without a draft: the target reads ``before``, says ``row``, and ``token`` is committed."""
+    """One round whose draft is not fed: the target reads ``before``, says ``row``, and ``token`` is committed."""
     seq = sequence(before, seq_id=99)
-    drafter.propose([seq], [Limits(0, 0, 0)])
+    drafter.propose([seq], [Limits(1, 1, 1)])
     seq.tokens.append(token)
     observe(drafter, seq, EMPTY, Verdict((), token), [row])
     drafter.forget(99)
@@ -177,3 +177,16 @@ def test_at_a_low_temperature_what_is_next_to_impossible_does_not_race(temperatu
     seq = Sequence(0, [0, 1, 2], 1, Sampling(temperature=temperature), 3)
     with np.errstate(all="raise"):
         assert drafter.propose([seq], [Limits(1, 1, 1)])[0].tokens.tolist() == [4]
+
+
+def test_of_a_sequence_that_is_not_asked_for_nothing_is_learnt() -> None:
+    drafter = Blend(Suffix())
+    seq = sequence([1, 2])
+    drafter.propose([seq], [Limits(0, 0, 0)])
+    seq.tokens.append(9)
+    observe(drafter, seq, EMPTY, Verdict((), 9), [_row(t9=5.0)])
+    assert all(table.get((2,)) is None and table.get((1, 2)) is None for _, table in drafter._tables)
+    assert drafter.prices(seq, 4)[1] > drafter.prices(sequence([1], seq_id=1), 4)[1] > 0  # nothing of them is read yet
+    ask(drafter, seq, Limits(1, 1, 1))
+    assert drafter.prices(seq, 4) == (drafter.seconds(4), 0)
+    assert Blend(Lookup()).prices(seq, 4)[1] == 0

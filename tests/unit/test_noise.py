@@ -98,3 +98,9 @@ def test_low_bits_are_uniform() -> None:
 def test_other_rules_cannot_reach_the_token_stream() -> None:
     with pytest.raises(AssertionError):
         Noise(0).uniform("token", 0)
+
+
+def test_few_ids_have_the_noise_that_arrays_give_them() -> None:
+    noise, ids = Noise(7, 3), [0, 1, 5, 49151, 2**31 - 1]
+    for position in range(50):
+        assert noise.few_exponentials(position, ids) == pytest.approx(noise.exponential(position, ids), rel=1e-14)

@@ -4,128 +4,53 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from wager.cost import StepCost
+from policy_tools import AMX, AVX2, N_STEPS, N_WARM, Simulated, World
 from wager.policies import Fixed
 from wager.policies.acceptance import Acceptance, bucket
 from wager.policies.allocate import fill
-from wager.policies.cost_driven import CostDriven
 from wager.tree import prune
 from wager.types import EMPTY, Draft, Sampling, Sequence, Verdict, chain
-
-AVX2 = {2: 0.013, 4: 0.018, 8: 0.031, 16: 0.046, 32: 0.084}
-AMX = {2: 0.015, 4: 0.016, 8: 0.018, 16: 0.023, 32: 0.036}
-N_WARM, N_STEPS = 50, 550
-
-Chance = Callable[[int, int], float]  # (sequence, depth from 0) -> conditional acceptance
-
-
-class _Drafter:
-    def __init__(self, seconds: float) -> None:
-        self.name = "simulated"
-        self.kind = "deterministic"
-        self.has_laws = False
-        self._seconds = seconds
-
-    def seconds(self, n_tokens: int) -> float:
-        return self._seconds * n_tokens
-
-
-def _seconds(curve: dict[int, float], n_rows: int) -> float:
-    return curve[min(w for w in curve if w >= n_rows)]
-
-
-class _World:
-    """Chains drafted to the limit, accepted by coin flips; step times with 10 % noise and 5 % of steps disturbed."""
-
-    def __init__(
-        self, curve: dict[int, float], chance: Chance, *, n_seqs: int = 1, drafter_s: float = 1e-6, seed: int = 0
-    ) -> None:
-        self.curve, self.chance, self.drafter = curve, chance, _Drafter(drafter_s)
-        self.rng = np.random.default_rng(seed)
-        self.cost = StepCost(curve)
-        self.cost.calibrate([(w, c, curve[w]) for w, c in self.cost.calibration_plan()])
-        self.policy = CostDriven(self.cost)
-        self.seqs = [Sequence(i, [1] * 20, 20, Sampling(), 0) for i in range(n_seqs)]
-        self.widths: list[int] = []
-
-    def expected(self, s: int, n: int) -> float:
-        return 1 + float(sum(np.cumprod([self.chance(s, d) for d in range(n)])))
-
-    def step(self, support: int = 5) -> tuple[float, float, list[int]]:
-        """Expected tokens, seconds, and draft lengths of one step."""
-        limits = self.policy.limits(self.seqs, self.drafter)
-        drafts = [chain([0] * limit.n_nodes, support=support) for limit in limits]
-        n_drafted = sum(map(len, drafts))
-        drafts = self.policy.cut(self.seqs, drafts)
-        lengths = [len(draft) for draft in drafts]
-        n_rows = sum(max(2, 1 + n) for n in lengths)
-        seconds = _seconds(self.curve, n_rows)
-        width = self.cost.width_for(n_rows)
-        self.widths.append(width)
-        noise = 1 + 0.1 * self.rng.normal() + (self.rng.random() < 0.05)
-        self.cost.observe(width, len(self.seqs), 20, seconds * noise)
-        verdicts = []
-        for s, n in enumerate(lengths):
-            n_hits = next((d for d in range(n) if self.rng.random() >= self.chance(s, d)), n)
-            verdicts.append(Verdict(tuple(range(n_hits)), 0))
-        self.policy.observe(self.seqs, drafts, verdicts)
-        tokens = sum(self.expected(s, n) for s, n in enumerate(lengths))
-        return tokens, seconds + self.drafter.seconds(n_drafted), lengths
-
-    def rate(self) -> float:
-        steps = [self.step() for _ in range(N_STEPS)][N_WARM:]
-        return sum(t for t, _, _ in steps) / sum(s for _, s, _ in steps)
-
-    def fixed_rate(self, n: int) -> float:
-        n_seqs = len(self.seqs)
-        seconds = _seconds(self.curve, n_seqs * max(2, 1 + n)) + self.drafter.seconds(n) * n_seqs
-        return sum(self.expected(s, n) for s in range(n_seqs)) / seconds
-
-    def best_fixed_rate(self) -> float:
-        most = max(self.curve) // len(self.seqs) - 1
-        return max(self.fixed_rate(n) for n in range(most + 1))
 
 
 @pytest.mark.parametrize("curve", [AVX2, AMX], ids=["avx2", "amx"])
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 0.6, 0.8, 0.95, 1.0])
 def test_within_three_percent_of_the_best_fixed_length(curve: dict[int, float], alpha: float) -> None:
-    world = _World(curve, lambda s, d: alpha)
+    world = World(curve, lambda s, d: alpha)
     assert world.rate() > 0.97 * world.best_fixed_rate()
 
 
 @pytest.mark.parametrize("alpha", [0.3, 0.6, 0.9])
 def test_the_time_of_drafting_counts(alpha: float) -> None:
-    world = _World(AVX2, lambda s, d: alpha, drafter_s=0.004)
+    world = World(AVX2, lambda s, d: alpha, drafter_s=0.004)
     assert world.rate() > 0.97 * world.best_fixed_rate()
 
 
 @pytest.mark.parametrize("curve", [AVX2, AMX], ids=["avx2", "amx"])
 @pytest.mark.parametrize("drafter_s", [1e-6, 0.0015, 0.004])
 def test_never_a_loss_where_nothing_is_accepted(curve: dict[int, float], drafter_s: float) -> None:
-    world = _World(curve, lambda s, d: 0.0, drafter_s=drafter_s)
+    world = World(curve, lambda s, d: 0.0, drafter_s=drafter_s)
     assert world.rate() > 0.98 * world.fixed_rate(0)
 
 
 def test_rows_of_a_batch_go_where_they_are_accepted() -> None:
-    world = _World(AVX2, lambda s, d: (0.0, 0.9)[s % 2], n_seqs=4)
+    world = World(AVX2, lambda s, d: (0.0, 0.9)[s % 2], n_seqs=4)
     assert world.rate() > 1.2 * world.best_fixed_rate()
     lengths = np.mean([world.step()[2] for _ in range(20)], axis=0)
     assert lengths[1] > 3 * lengths[0]
 
 
 def test_a_drafter_of_unknown_speed_is_asked_for_one_token() -> None:
-    world = _World(AVX2, lambda s, d: 1.0, drafter_s=0.0)
+    world = World(AVX2, lambda s, d: 1.0, drafter_s=0.0)
     assert [limit.n_nodes for limit in world.policy.limits(world.seqs, world.drafter)] == [1]
 
 
 def test_acceptance_that_comes_back_is_noticed() -> None:
     alpha = 0.0
-    world = _World(AVX2, lambda s, d: alpha, drafter_s=0.0015)
+    world = World(AVX2, lambda s, d: alpha, drafter_s=0.0015)
     for _ in range(300):
         world.step()
     alpha = 0.9
@@ -137,7 +62,7 @@ def test_acceptance_that_comes_back_is_noticed() -> None:
 def test_support_decides_within_one_text() -> None:
     """Long matches are right, short ones wrong: both kinds of step get their own length."""
     support = 1
-    world = _World(AMX, lambda s, d: 0.95 if support > 8 else 0.1)
+    world = World(AMX, lambda s, d: 0.95 if support > 8 else 0.1)
     lengths: dict[int, list[int]] = {1: [], 12: []}
     for i in range(400):
         support = 12 if i % 2 else 1
@@ -148,7 +73,7 @@ def test_support_decides_within_one_text() -> None:
 
 
 def test_a_text_that_never_repeats_is_told_from_one_that_does() -> None:
-    world = _World(AVX2, lambda s, d: (0.05, 0.85)[s], n_seqs=2)
+    world = World(AVX2, lambda s, d: (0.05, 0.85)[s], n_seqs=2)
     for _ in range(100):
         world.step()
     table = world.policy.acceptance
@@ -159,20 +84,20 @@ def test_a_text_that_never_repeats_is_told_from_one_that_does() -> None:
 
 def test_width_is_not_switched_for_nothing() -> None:
     """Two widths within a few per cent of each other, 5 ms a switch: it stays where it is."""
-    world = _World(AVX2, lambda s, d: 0.63)
+    world = World(AVX2, lambda s, d: 0.63)
     world.cost.switch_s = 0.005
     for _ in range(N_STEPS):
         world.step()
     n_switches = sum(a != b for a, b in itertools.pairwise(world.widths[N_WARM:]))
     assert n_switches < 20
-    free = _World(AVX2, lambda s, d: 0.63)
+    free = World(AVX2, lambda s, d: 0.63)
     for _ in range(N_STEPS):
         free.step()
     assert n_switches < sum(a != b for a, b in itertools.pairwise(free.widths[N_WARM:]))
 
 
 def test_padding_is_filled() -> None:
-    world = _World(AVX2, lambda s, d: 0.4)
+    world = World(AVX2, lambda s, d: 0.4)
     for _ in range(100):
         _, _, (n,) = world.step()
         assert n + 1 in AVX2
@@ -302,7 +227,7 @@ def test_lengths_are_learnt_where_a_draft_names_its_source() -> None:
 
 
 def test_nobody_to_draft_for() -> None:
-    world = _World(AVX2, lambda s, d: 0.5)
+    world = World(AVX2, lambda s, d: 0.5)
     assert world.policy.cut([], []) == []
     assert world.policy.cut(world.seqs, [EMPTY]) == [EMPTY]
 
@@ -310,7 +235,7 @@ def test_nobody_to_draft_for() -> None:
 def test_fixed_never_changes() -> None:
     policy = Fixed(4, width=2)
     seq = Sequence(0, [1], 1, Sampling(), 0)
-    limit = policy.limits([seq], _Drafter(0))[0]
+    limit = policy.limits([seq], Simulated(0))[0]
     assert (limit.n_nodes, limit.depth, limit.width) == (4, 4, 2)
     assert policy.cut([seq], [EMPTY]) == [EMPTY]
 

@@ -19,7 +19,7 @@ from wager.drafters import make_drafter
 from wager.drafters.suffix import FinishedTexts, Suffix
 from wager.drafters.suffix_trie import Node, SuffixTrie
 from wager.errors import ModelError, OptionError
-from wager.types import Limits
+from wager.types import EMPTY, Limits
 
 TEXTS = st.lists(st.lists(st.integers(0, 2), max_size=25), max_size=5)
 
@@ -208,6 +208,20 @@ def test_the_more_frequent_continuation_is_drafted() -> None:
 def _ended(drafter: Suffix, tokens: list[int], n_prompt: int, seq_id: int) -> None:
     ask(drafter, sequence(tokens, seq_id=seq_id, n_prompt=n_prompt), Limits(2, 2))
     drafter.forget(seq_id)
+
+
+def test_an_answer_that_was_hardly_drafted_for_is_not_counted_at_its_end() -> None:
+    shared = FinishedTexts()
+    drafter, seq = Suffix(shared=shared), sequence(list(range(100)))
+    assert drafter.propose([seq], [Limits(0, 0)]) == [EMPTY]
+    n_all = drafter.prices(seq, 3)[1]
+    ask(drafter, seq, Limits(3, 3))
+    assert drafter.prices(seq, 3)[1] == 0
+    seq.tokens += [7] * 50
+    assert drafter.prices(seq, 3)[1] == pytest.approx(n_all / 2)
+    drafter.forget(seq.id)
+    assert shared.trie.n_tokens == 0
+    assert not drafter._requests
 
 
 def test_the_answer_is_shared_with_the_end_of_its_prompt() -> None:

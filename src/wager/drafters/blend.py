@@ -20,7 +20,8 @@ from wager.drafters.prior import Prior, load_prior
 from wager.drafters.successors import Row, Successors, learn_round
 from wager.drafters.suffix import FinishedTexts, Suffix
 from wager.sampling import Noise
-from wager.types import EMPTY, Draft, Drafter, DraftKind, Limits, Seen, Sequence, Verdict
+from wager.stopwatch import Stopwatch
+from wager.types import EMPTY, Draft, Drafter, DraftKind, Limits, Priced, Seen, Sequence, Verdict
 
 _N_SUCCESSORS = 8
 _STALE = 16
@@ -37,6 +38,7 @@ _COPY_DEPTHS = 6  # deeper tokens of a copy are counted with this one
 _COPY = (0.2, 0.5, 0.65, 0.75, 0.85, 0.95)
 _FIRST = (0.17, 0.17, 0.44, 0.63, 0.75)
 _IN_ROW = 0.4
+_ASKING_S = 2.5e-4  # first guess of what drafting for a sequence, and learning from it, takes
 _DEEPER = 0.6  # of what could fail at the first token of a copy, this share can at the next ones
 
 _Key = tuple[object, ...]
@@ -99,16 +101,27 @@ class Blend:
     def __init__(self, source: Drafter, *, coupled: bool = True, prior: Prior | None = None) -> None:
         self.kind: DraftKind = "coupled" if coupled else "deterministic"
         self._source = source
+        self._reader = source if isinstance(source, Priced) else None
         self._coupled = coupled
         self._prior = prior
         self._tables = [(order, Successors(n=_N_SUCCESSORS, stale=_STALE, n_rows=_MAX_ROWS)) for order in _ORDERS]
         self._beliefs = Beliefs()
         self._readings: dict[int, _Reading] = {}
+        self._asked: dict[int, int] = {}  # sequences that this step drafts for, and their places
+        self._watch = Stopwatch(_ASKING_S)
 
     def propose(self, seqs: ListLike[Sequence], limits: ListLike[Limits]) -> list[Draft]:
-        paths = [replace(limit, width=min(limit.width, 1)) for limit in limits]
-        copies = self._source.propose(seqs, paths)
-        return [self._draft(*asked) for asked in zip(seqs, paths, copies, strict=True)]
+        self._watch.start()
+        drafts = [EMPTY] * len(seqs)
+        self._asked = {seqs[i].id: i for i, x in enumerate(limits) if min(x.n_nodes, x.depth, x.width) > 0}
+        mine = list(self._asked.values())
+        some = [seqs[i] for i in mine]
+        paths = [limits[i] if limits[i].width == 1 else replace(limits[i], width=1) for i in mine]
+        copies = self._source.propose(some, paths)
+        for i, seq, path, copy in zip(mine, some, paths, copies, strict=True):
+            drafts[i] = self._draft(seq, path, copy)
+        self._watch.stop()
+        return drafts
 
     def _draft(self, seq: Sequence, limit: Limits, copy: Draft) -> Draft:
         reading = self._readings.get(seq.id)
@@ -117,7 +130,7 @@ class Blend:
         reading.n_tokens, reading.guesses = len(seq.tokens), []
         before, copied = seq.tokens[-max(_ORDERS) :], copy.tokens.tolist()
         chance = 1.0
-        for depth in range(min(limit.n_nodes, limit.depth) if limit.width > 0 else 0):
+        for depth in range(min(limit.n_nodes, limit.depth)):
             following = copied[depth] if depth < len(copied) else None
             guess = self._guess(seq, reading.noise, self._evidence(before, following, copy.support, depth), depth)
             if guess is None or chance * guess.belief < _LEAST:
@@ -157,8 +170,8 @@ class Blend:
             token = max(weights, key=weights.__getitem__)
         else:
             ids = list(weights)
-            race = noise.exponential(seq.n_output + depth, ids)
-            token = ids[int(np.argmin(race / np.fromiter(weights.values(), np.float64)))]
+            race = noise.few_exponentials(seq.n_output + depth, ids)
+            token = min(zip(race, ids, strict=True), key=lambda runner: runner[0] / weights[runner[1]])[1]
         return _Guess(token, weights[token], evidence)
 
     def _shares(self, evidence: _Evidence, temperature: float) -> list[float]:
@@ -180,14 +193,18 @@ class Blend:
         verdicts: ListLike[Verdict],
         seen: ListLike[Seen],
     ) -> None:
-        """What was committed says which guesses were right, fed or not; and the target has said more."""
+        """What was committed says which guesses were right, fed or not; and the target has said more.
+
+        Of those that nothing was asked for nothing is learnt: it takes longer than a step may be slowed down by.
+        """
+        self._watch.start()
         self._source.observe(seqs, drafts, verdicts, seen)
         for _, table in self._tables:
             table.next_round()
         for seq, draft, verdict, said in zip(seqs, drafts, verdicts, seen, strict=True):
-            reading = self._readings.get(seq.id)
-            if reading is None:
+            if seq.id not in self._asked:
                 continue
+            reading = self._readings[seq.id]
             truth = seq.tokens[reading.n_tokens :]
             for guess, token in zip(reading.guesses, truth, strict=False):
                 self._judge(guess.evidence, token, greedy=seq.sampling.temperature == 0)
@@ -195,6 +212,9 @@ class Blend:
                     break
             before = seq.tokens[max(0, reading.n_tokens - max(_ORDERS)) : reading.n_tokens]
             learn_round(self._tables, before, draft, verdict, said)
+        self._watch.stop()
+        self._watch.lap(len(self._asked))
+        self._asked = {}
 
     def _judge(self, evidence: _Evidence, token: int, *, greedy: bool) -> None:
         if evidence.copy is not None:
@@ -210,6 +230,7 @@ class Blend:
     def forget(self, seq_id: int) -> None:
         """What the target said stays."""
         self._readings.pop(seq_id, None)
+        self._asked.pop(seq_id, None)
         self._source.forget(seq_id)
 
     def explain(self, seq_id: int) -> str:
@@ -222,8 +243,12 @@ class Blend:
         )
 
     def seconds(self, n_tokens: int) -> float:
-        """Drafting and learning; a draft ends long before the limits where evidence is weak."""
-        return 2e-4 + self._source.seconds(n_tokens) if n_tokens else 0.0
+        """Drafting and learning, as measured; a draft ends long before the limits where evidence is weak."""
+        return self._watch.seconds if n_tokens else 0.0
+
+    def prices(self, seq: Sequence, n_tokens: int) -> tuple[float, float]:
+        """To draft and learn, and what the drafter from text has to read before."""
+        return self.seconds(n_tokens), 0.0 if self._reader is None else self._reader.prices(seq, n_tokens)[1]
 
 
 def _row_key(evidence: _Evidence) -> _Key:

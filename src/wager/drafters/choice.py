@@ -7,7 +7,19 @@ from collections.abc import Mapping
 from collections.abc import Sequence as ListLike
 from dataclasses import replace
 
-from wager.types import EMPTY, Draft, Drafter, DraftKind, Limits, ReadsTarget, Seen, Sequence, TargetView, Verdict
+from wager.types import (
+    EMPTY,
+    Draft,
+    Drafter,
+    DraftKind,
+    Limits,
+    Priced,
+    ReadsTarget,
+    Seen,
+    Sequence,
+    TargetView,
+    Verdict,
+)
 
 
 class Choice:
@@ -22,6 +34,7 @@ class Choice:
     def __init__(self, parts: Mapping[str, Drafter]) -> None:
         assert parts, "no parts"
         self._parts, self._first = dict(parts), next(iter(parts))
+        self._priced = {name: part for name, part in parts.items() if isinstance(part, Priced)}
         self._bound: dict[int, str] = {}
         self.name = self._parts[self._first].name
         self.kind: DraftKind = "coupled" if any(p.kind != "deterministic" for p in parts.values()) else "deterministic"
@@ -63,6 +76,12 @@ class Choice:
     def seconds(self, n_tokens: int) -> float:
         """Of the slowest part that drafts for somebody now: what is drafted beside it costs less."""
         return max(self._parts[name].seconds(n_tokens) for name in {*self._bound.values()} or {self._first})
+
+    def prices(self, seq: Sequence, n_tokens: int) -> tuple[float, float]:
+        """Of the part that drafts for this sequence."""
+        name = self._bound.get(seq.id, self._first)
+        priced = self._priced.get(name)
+        return (self._parts[name].seconds(n_tokens), 0.0) if priced is None else priced.prices(seq, n_tokens)
 
     def explain(self, seq_id: int) -> str:
         """Who drafts for the sequence."""

@@ -25,6 +25,7 @@ from wager.drafters.suffix_trie import Node, Place, SuffixTrie
 from wager.errors import ModelError, OptionError, WagerError
 from wager.home import wager_home, write_text
 from wager.models.describe import model_hash
+from wager.stopwatch import Stopwatch
 from wager.types import EMPTY, Draft, DraftKind, Limits, Seen, Sequence, Verdict
 
 _DEPTH = 48  # tokens of match and draft together
@@ -34,6 +35,9 @@ _SHARED = 0.5  # what is expected of other texts counts this much: measured, it 
 _TIE = 1e-9  # sums that differ by less are equal
 _FORMAT = 1
 _SAVE_S = 60.0
+_ASKING_S = 1e-4  # first guess of what drafting for a sequence takes
+_COUNTING_S = 5e-6  # about what counting a token takes
+_FAR_BEHIND = 48  # tokens: more than a step commits
 
 _first = itemgetter(0)
 
@@ -159,9 +163,18 @@ class Suffix:
         self._offset = offset
         self._min_prob = min_prob
         self._requests: dict[int, _Request] = {}
+        self._watch = Stopwatch(_ASKING_S)
 
     def propose(self, seqs: ListLike[Sequence], limits: ListLike[Limits]) -> list[Draft]:
-        return [self._draft(self._request(seq), limit) for seq, limit in zip(seqs, limits, strict=True)]
+        self._watch.start()
+        asked = [min(limit.n_nodes, limit.depth, limit.width) > 0 for limit in limits]
+        drafts = [
+            self._draft(self._request(seq), limit) if ask else EMPTY
+            for seq, limit, ask in zip(seqs, limits, asked, strict=True)
+        ]
+        self._watch.stop()
+        self._watch.lap(sum(asked))
+        return drafts
 
     def _request(self, seq: Sequence) -> _Request:
         request = self._requests.get(seq.id)
@@ -171,8 +184,6 @@ class Suffix:
         return request
 
     def _draft(self, request: _Request, limit: Limits) -> Draft:
-        if min(limit.n_nodes, limit.depth, limit.width) < 1:
-            return EMPTY
         best, most, support = Growing(limit), 0.0, 0
         for match in self._matches(request, limit.width):
             n = min(limit.n_nodes, limit.width * int(self._factor * match.length + self._offset))
@@ -243,16 +254,32 @@ class Suffix:
         verdicts: ListLike[Verdict],
         seen: ListLike[Seen],
     ) -> None:
-        """Nothing to learn: the next ``propose`` catches up with the committed tokens."""
+        """Nothing to learn: the next ``propose`` that asks for a draft catches up with the committed tokens."""
 
     def forget(self, seq_id: int) -> None:
-        """The sequence has ended: what was answered is shared from now on."""
-        request = self._requests.pop(seq_id, None)
-        if request is not None and self._shared is not None and request.seq.n_output > 0:
+        """The sequence has ended: what was answered is shared from now on.
+
+        Where it has not been drafted for of late that does not pay here, and would not pay to count.
+        """
+        request = self._requests.get(seq_id)
+        if request is None:
+            return
+        if self._shared is not None and request.seq.n_output > 0 and self._n_behind(request.seq) <= _FAR_BEHIND:
             self._shared.add(request.seq.tokens[max(0, request.seq.n_prompt - _N_LEAD) :])
+        del self._requests[seq_id]
 
     def seconds(self, n_tokens: int) -> float:
-        return 6e-5 + 4e-6 * n_tokens if n_tokens else 0.0
+        """As measured: it is finding what to copy that takes the time, not copying it."""
+        return self._watch.seconds if n_tokens else 0.0
+
+    def prices(self, seq: Sequence, n_tokens: int) -> tuple[float, float]:
+        """To draft, and to count what is new."""
+        return self.seconds(n_tokens), _COUNTING_S * self._n_behind(seq)
+
+    def _n_behind(self, seq: Sequence) -> int:
+        """Tokens that are not counted yet."""
+        request = self._requests.get(seq.id)
+        return len(seq.tokens) - (request.trie.n_open if request is not None else 0)
 
 
 def _most_frequent(node: Node, n: int, on_edges: Mapping[Node, int]) -> list[tuple[int, Node]]:

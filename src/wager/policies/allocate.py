@@ -53,8 +53,8 @@ def fill(
     free and taken first. As forks, each further branch feeds its shared nodes again. Values fall along a path, so the
     order of value has parents first (TETRIS, 2505.15197, for chains).
     """
-    if len(drafts) == 1 and drafts[0].is_chain:
-        yield from _fill_chain(values[0], widths, min_rows=min_rows, floor=floor)
+    if all(draft.is_chain for draft in drafts):
+        yield from _fill_chains(values, widths, min_rows=min_rows, floor=floor)
         return
     branches = [_Branches(draft.parents.tolist(), depths(draft)) for draft in drafts]
     n_rows, total = min_rows * len(drafts), 0.0
@@ -81,14 +81,21 @@ def fill(
         yield width, Kept([sorted(b.kept) for b in branches], total, n_rows)
 
 
-def _fill_chain(
-    values: ListLike[float], widths: ListLike[int], *, min_rows: int, floor: float
+def _fill_chains(
+    values: ListLike[ListLike[float]], widths: ListLike[int], *, min_rows: int, floor: float
 ) -> Iterator[tuple[int, Kept]]:
-    """``fill`` of a single chain, every step's most frequent case by far: as much of it as fits."""
-    n_worth = next((i for i, value in enumerate(values) if value <= floor), len(values))
-    n, total, n_rows, n_next = 0, 0.0, min_rows, max(min_rows, 2)
+    """``fill`` of chains, every step's most frequent case by far: along the order of value, as far as it fits."""
+    n_rows = min_rows * len(values)
+    n_free = 1 if min_rows > 1 else 0  # tokens of a chain that cost no row
+    counts, total = [0] * len(values), 0.0
+    for s, vs in enumerate(values):
+        if n_free and vs and vs[0] > floor:
+            counts[s], total = 1, total + vs[0]
+    order = [(-v, s) for s, vs in enumerate(values) for v in vs[n_free:] if v > floor]
+    order.sort()
+    at = 0
     for width in widths:
-        while n < n_worth and n_next <= width:
-            total += values[n]
-            n, n_rows, n_next = n + 1, n_next, n_next + 1
-        yield width, Kept([list(range(n))], total, n_rows)
+        while at < len(order) and n_rows < width:
+            value, s = order[at]
+            counts[s], total, n_rows, at = counts[s] + 1, total - value, n_rows + 1, at + 1
+        yield width, Kept([list(range(n)) for n in counts], total, n_rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from wager.drafters import drafter_named, is_drafter
+from wager.drafters import drafter_named, is_drafter, make_drafter
 from wager.drafters.choice import Choice
 from wager.drafting import Tree, drawing_for
 from wager.errors import OptionError
@@ -39,7 +39,9 @@ def _is_ready(name: str) -> bool:
 def offer(llm: LLM, engine: Engine, names: tuple[str, ...] | None) -> tuple[str, ...]:
     """Have ``engine`` draft with what each sequence is bound to; what can be asked for, the served one first.
 
-    ``names`` None: the usual ones, where that is possible. What they learn is kept in memory only. Raises OptionError.
+    ``names`` None: the usual ones, where that is possible. What they learn is kept in memory only. With suffix goes
+    auto, which drafts from it, but without what the model says after single tokens, unless it is asked for by name.
+    Raises OptionError.
     """
     served = () if engine.drafter is None else (engine.drafter.name,)
     reason = _reason(llm, engine)
@@ -50,6 +52,8 @@ def offer(llm: LLM, engine: Engine, names: tuple[str, ...] | None) -> tuple[str,
     drawing = drawing_for(engine.rule, Tree())
     made = {name: llm.make_drafter(name, drawing, remember=False) for name in others}
     parts = {name: drafter for name, drafter in made.items() if drafter is not None}
+    if "suffix" in (*served, *parts) and "blend" not in (*served, *parts):
+        parts["blend"] = make_drafter("blend", None)
     if parts:
         mine = {} if engine.drafter is None else {engine.drafter.name: engine.drafter}
         engine.draft_with(Choice({**mine, **parts}))

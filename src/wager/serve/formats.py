@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from wager.record import summed_by_depth
 from wager.serve.loop import Ask, Part, Ticket
 from wager.serve.tools import called
-from wager.text import Text
+from wager.text import Detokenizer, Text, incomplete_tail
 from wager.types import JSON, Event, TokenLogprob
 
 _FLOOR = -9999.0  # for log-probabilities of minus infinity, which JSON does not have
@@ -32,11 +32,31 @@ SSE_DONE = b"data: [DONE]\n\n"
 
 @dataclass(frozen=True, slots=True)
 class Echoed:
-    """Prompts as they are given back: their ``texts``, ``tokens``, and ``logprobs`` of all tokens but the first."""
+    """Prompts as they are given back: their ``texts``, ``tokens``, and ``logprobs`` of all tokens but the first.
+
+    ``open``: the last tokens of each where they end inside a character, which is shown with the answer then.
+    """
 
     texts: ListLike[str]
     tokens: ListLike[ListLike[int]]
     logprobs: ListLike[ListLike[TokenLogprob]] | None
+    open: ListLike[ListLike[int]]
+
+    @classmethod
+    def of(
+        cls,
+        given: ListLike[str | list[int]],
+        tokens: ListLike[list[int]],
+        logprobs: ListLike[ListLike[TokenLogprob]] | None,
+        text: Text,
+    ) -> Echoed:
+        """Of prompts as they were ``given``, as texts or ids."""
+        opened = [() if isinstance(prompt, str) else unfinished(text, prompt) for prompt in given]
+        shown = [
+            prompt if isinstance(prompt, str) else Detokenizer(text).push(prompt) if ids else text.decode(prompt)
+            for prompt, ids in zip(given, opened, strict=True)
+        ]
+        return cls(shown, tokens, logprobs, opened)
 
 
 @dataclass(slots=True)
@@ -184,10 +204,13 @@ class Style:
     def _show(self, index: int, token: int) -> int:
         """Characters before ``token``: one of several tokens counts with the token that completes it."""
         if index not in self.shown:
-            at = len(self.echo.texts[index // self.n]) if self.echo is not None and self.echo.logprobs is None else 0
-            self.shown[index] = at, codecs.getincrementaldecoder("utf-8")("replace")
-        at, decoder = self.shown[index]
-        self.shown[index] = at + len(decoder.decode(self.text.token_bytes(token))), decoder
+            at, decoder = 0, codecs.getincrementaldecoder("utf-8")("replace")
+            if self.echo is not None and self.echo.logprobs is None:
+                at = len(self.echo.texts[index // self.n])
+                decoder.decode(b"".join(map(self.text.token_bytes, self.echo.open[index // self.n])))
+            self.shown[index] = at, decoder
+        at, known = self.shown[index]
+        self.shown[index] = at + len(known.decode(self.text.token_bytes(token))), known
         return at
 
     def _token(self, t: TokenLogprob) -> JSON:
@@ -228,3 +251,14 @@ def metrics(ticket: Ticket) -> JSON:
     first_s = min((s.first_token_s for s in stats), default=0.0)
     total_s = max((s.total_s for s in stats), default=0.0)
     return {"seed": ticket.ask.seed, "first_token_s": first_s, "total_s": total_s, "speculative_decoding": speculative}
+
+
+def unfinished(text: Text, ids: ListLike[int]) -> list[int]:
+    """The last of ``ids`` where they end inside a character: those that hold what there is of it."""
+    last = [text.token_bytes(token) for token in ids[-3:]]
+    n_open = incomplete_tail(b"".join(last))
+    n = 0
+    while n_open > 0:
+        n += 1
+        n_open -= len(last[-n])
+    return list(ids[len(ids) - n :])

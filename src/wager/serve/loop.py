@@ -18,7 +18,6 @@ from collections.abc import Sequence as ListLike
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from wager.drafters.choice import Choice
 from wager.engine import Engine
 from wager.errors import WagerError
 from wager.record import RunStats, StepRecord
@@ -36,7 +35,7 @@ _IDLE_S = 0.5  # how often an idle thread looks at its deadlines
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
     """``n`` samples of each of the ``prompts`` (token ids). ``drafter``: which of the engine's drafts, or "none".
-    ``num_draft_tokens``: draft at most so many a step.
+    ``num_draft_tokens``: draft at most so many a step. ``before``: by prompt, tokens whose last character answers end.
     """
 
     prompts: ListLike[ListLike[int]]
@@ -46,6 +45,7 @@ class Ask:
     drafter: str
     num_draft_tokens: int | None = None
     deadline_s: float = math.inf
+    before: ListLike[ListLike[int]] = ()
 
     @property
     def n_sequences(self) -> int:
@@ -53,20 +53,19 @@ class Ask:
 
     def begin(self, engine: Engine, text: Text) -> Iterator[Sequence]:
         """Queue everything, one by one. Raises what ``Engine.submit`` does."""
-        for tokens in self.prompts:
+        for i, tokens in enumerate(self.prompts):
+            before = self.before[i] if self.before else ()
             for sample in range(self.n):
-                seq = engine.submit(
+                yield engine.submit(
                     tokens,
                     self.sampling,
                     seed=self.seed,
                     sample=sample,
-                    text=StreamedText(text, self.sampling.stop),
+                    text=StreamedText(text, self.sampling.stop, before),
                     speculate=self.drafter != "none",
+                    drafter=self.drafter,
                     num_draft_tokens=self.num_draft_tokens,
                 )
-                if isinstance(engine.drafter, Choice) and self.drafter != "none":
-                    engine.drafter.bind(seq.id, self.drafter)
-                yield seq
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,12 +81,11 @@ class Service:
         if len(texts) * (body.n or 1) > self.settings.limits.max_n:
             most = self.settings.limits.max_n
             raise ApiError(400, f"`prompt` and `n` ask for more than {most} answers", param="prompt")
-        encode, decode = self.llm.text.encode, self.llm.text.decode
+        encode = self.llm.text.encode
         prompts = await self._aside(lambda: [encode(p) if isinstance(p, str) else p for p in texts])
         echo = None
         if body.echo:
-            shown = [p if isinstance(p, str) else decode(p) for p in texts]
-            echo = Echoed(shown, prompts, await self._prompt_logprobs(body, prompts, hold))
+            echo = Echoed.of(texts, prompts, await self._prompt_logprobs(body, prompts, hold), self.llm.text)
         return self._begin(body, prompts, chat=False, echo=echo)
 
     async def _prompt_logprobs(
@@ -253,6 +252,7 @@ class Service:
             drafter=spelled(body.drafter or self.drafter) if speculate else "none",
             num_draft_tokens=body.num_draft_tokens,
             deadline_s=limits.deadline_s,
+            before=() if echo is None else echo.open,
         )
         style = Style(
             chat=chat,
