@@ -191,6 +191,7 @@ class LLM(Asks):
             "context_length": self._model.context_length,
             "kv_cache_tokens": self._engine.cache.n_blocks * self._engine.cache.block_size,
             "passes": dict(self._model.passes),
+            "weight_bytes": self._model.weight_bytes,
             "kernels": self._model.kernels or f"the plugin's ({self._model.kernels_reason})",
             "system_fingerprint": self.fingerprint,
             "exactness": promise(self._rule, self._model.profile.name, self._exactness.reason),

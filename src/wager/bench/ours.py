@@ -41,7 +41,7 @@ class Ours:
             "rule": spelled(self._engine.rule),
             "n_draft": method.n_draft,
             "forgets": self._is_from_text,
-            "weights_bytes": (llm.ir_dir / "openvino_model.bin").stat().st_size,
+            "weights_bytes": llm.info["weight_bytes"],  # as kernels pack them
         }
 
     def _new_engine(self) -> Engine:
