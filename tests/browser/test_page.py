@@ -74,7 +74,7 @@ def test_a_chat_by_keyboard_streams_in_colours_and_compares(page):
 
 
 def test_the_drafter_picked_is_the_one_that_drafts(page):
-    assert page.locator("#drafter option").all_inner_texts() == ["lookup", "suffix", "none (plain)"]
+    assert page.locator("#drafter option").all_inner_texts() == ["lookup", "suffix", "blend", "none (plain)"]
     assert page.input_value("#drafter") == "lookup"
     page.select_option("#drafter", "suffix")
     page.fill("#max-tokens", "20")
