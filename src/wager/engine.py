@@ -278,11 +278,10 @@ class Engine:
 
     def _try_reserve(self, turn: Turn, draft: Draft) -> Round | None:
         seq = turn.seq
-        stop = seq.n_cached + turn.n_new
+        stop, run, exact = seq.n_cached + turn.n_new, self._runs[seq.id], self.model.masks_are_exact
         fed, node_of = merged(draft)
-        run = self._runs[seq.id]
-        masked = self.model.tree_masks or (self.model.masks_are_exact and len(run.tree) > 0)
-        feed = Feed(seq, stop, fed, self.model.rows_rule, masked=masked, first=run.first)
+        masked = self.model.tree_masks or (exact and len(run.tree) > 0)
+        feed = Feed(seq, stop, fed, self.model.rows_rule, masked=masked, apart=exact, first=run.first)
         if not self.cache.reserve(seq.id, feed.n_slots):
             return None
         # Room for every draw, equal ones included: whether a draft is verified must not depend on what was drawn.

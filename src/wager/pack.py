@@ -20,8 +20,9 @@ from wager.types import EMPTY, I32, Batch, Draft, Model, RowsRule, Sequence
 class Feed:
     """What one sequence feeds: its tokens [n_cached, stop), then the draft (only where stop is its last token).
 
-    ``masked``: a tree is fed once under a mask; otherwise every root-to-leaf path is a fork. ``first``: logits are
-    wanted after every token from that one on, not only after the last; then there is no draft.
+    ``masked``: a tree is fed once under a mask; otherwise every root-to-leaf path is a fork. ``apart``: the tokens
+    before such a tree may be a subsequence of their own. ``first``: logits are wanted after every token from that one
+    on, not only after the last; then there is no draft.
     """
 
     seq: Sequence
@@ -29,6 +30,7 @@ class Feed:
     draft: Draft = EMPTY
     rule: RowsRule = "pair"
     masked: bool = False
+    apart: bool = False
     first: int | None = None
 
     @cached_property  # asked for many times a step
@@ -173,11 +175,11 @@ def pack(
 def _pack_feed(builder: _Builder, feed: Feed, slot: Slots) -> I32 | None:
     committed = feed.seq.tokens[feed.start : feed.stop]
     tables = [slot.table, *(fork.table for fork in slot.forks)]
-    mask = _tree_mask(feed.draft, len(committed)) if feed.masked and not feed.draft.is_chain else None
+    is_tree = feed.masked and not feed.draft.is_chain
     node_rows = np.full(len(feed.draft) + 1, -1, np.int32)
     for path, table in zip(feed.branches, tables, strict=True):
         tokens = committed + [int(feed.draft.tokens[node]) for node in path]
-        rows = _add_branch(builder, feed, tokens, table, mask)
+        rows = _add_tree(builder, feed, tokens, table) if is_tree else _add_branch(builder, feed, tokens, table)
         if feed.first is not None:
             wanted = [builder.want(row) for row in rows[max(feed.first, feed.seq.n_cached) - feed.start :]]
             return np.array(wanted, np.int32) if wanted else None
@@ -189,18 +191,31 @@ def _pack_feed(builder: _Builder, feed: Feed, slot: Slots) -> I32 | None:
     return node_rows
 
 
-def _add_branch(
-    builder: _Builder, feed: Feed, tokens: list[int], table: ListLike[int], mask: npt.NDArray[np.uint8] | None
-) -> list[int]:
+def _add_branch(builder: _Builder, feed: Feed, tokens: list[int], table: ListLike[int]) -> list[int]:
     """Feed the tokens of one branch, those that are read together first; returns the row of each."""
     n_together = min(len(tokens), max(0, n_read(feed.seq, feed.rule) - feed.start))
     rows: list[int] = []
     if n_together:
-        first = builder.add(tokens[:n_together] + [0] * feed.n_padding, feed.start, table, mask)
+        first = builder.add(tokens[:n_together] + [0] * feed.n_padding, feed.start, table)
         rows += range(first, first + n_together)
     for i, token in enumerate(tokens[n_together:], start=feed.start + n_together):
         rows.append(builder.add([token], i, table))
     return rows
+
+
+def _add_tree(builder: _Builder, feed: Feed, tokens: list[int], table: ListLike[int]) -> list[int]:
+    """Feed a draft once, under a mask, after the committed tokens; returns the row of each token.
+
+    Where several of those may be a subsequence of their own they are, a prompt above all: rows under a mask attend one
+    by one, and a mask grows with the square of its rows.
+    """
+    n_committed = feed.stop - feed.start
+    n_apart = n_committed if feed.apart and n_committed > 1 else 0
+    if n_apart:
+        builder.add(tokens[:n_apart], feed.start, table)
+    mask = _tree_mask(feed.draft, n_committed - n_apart)
+    first = builder.add(tokens[n_apart:], feed.start + n_apart, table, mask) - n_apart
+    return list(range(first, first + len(tokens)))
 
 
 def _tree_mask(draft: Draft, n_committed: int) -> npt.NDArray[np.uint8]:

@@ -253,7 +253,9 @@ class Model(Protocol):
 
     A forward takes at most ``max_rows`` rows, padded to ``width_for(n_rows)``, laid out by ``rows_rule``: then logits
     do not depend on the grouping of tokens (unless the rule is "any"). ``tree_masks``: draft trees are fed once, under
-    a mask, instead of as forks. ``masks_are_exact``: under a mask a token's logits are, bit for bit, those of a chain.
+    a mask, instead of as forks. ``masks_are_exact``: under a mask a token's logits are, bit for bit, those of a chain,
+    and subsequences of a forward read what others of it write, in the same blocks too (the plugin clears V behind the
+    last row of each).
     """
 
     @property

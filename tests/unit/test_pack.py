@@ -118,15 +118,32 @@ def test_a_tree_is_fed_as_forks_and_shared_nodes_are_wanted_once():
 
 
 def test_a_masked_tree_is_fed_once_and_sees_ancestors_only():
-    batch = packed(Feed(seq(7, 5), 7, TREE, masked=True), [3, 4, 5]).batch
-    assert batch.tokens.tolist() == [5, 6, 5, 6, 7, 8]
-    assert batch.positions.tolist() == [5, 6, 7, 8, 7, 8]
+    batch = packed(Feed(seq(7, 6), 7, TREE, masked=True), [3, 4, 5]).batch
+    assert batch.tokens.tolist() == [6, 5, 6, 7, 8]
+    assert batch.positions.tolist() == [6, 7, 8, 7, 8]
     assert batch.masks is not None
     assert batch.masks[0].tolist() == [
-        [1, 0, 0, 0, 0, 0],
-        [1, 1, 0, 0, 0, 0],
-        [1, 1, 1, 0, 0, 0],
-        [1, 1, 1, 1, 0, 0],
-        [1, 1, 0, 0, 1, 0],
-        [1, 1, 0, 0, 1, 1],
+        [1, 0, 0, 0, 0],
+        [1, 1, 0, 0, 0],
+        [1, 1, 1, 0, 0],
+        [1, 0, 0, 1, 0],
+        [1, 0, 0, 1, 1],
     ]
+
+
+def test_tokens_before_a_masked_tree_are_under_no_mask():
+    made = packed(Feed(seq(7, 3), 7, TREE, masked=True, apart=True), [3, 4, 5])
+    batch = made.batch
+    assert batch.tokens.tolist() == [3, 4, 5, 6, 5, 6, 7, 8]
+    assert batch.positions.tolist() == [3, 4, 5, 6, 7, 8, 7, 8]
+    assert batch.starts.tolist() == [0, 4, 8]
+    assert batch.past.tolist() == [3, 7]
+    assert batch.blocks.tolist() == [3, 4, 3, 4, 5]
+    assert batch.masks is not None
+    assert batch.masks[0] is None
+    assert batch.masks[1].tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1]]
+    assert batch.rows[made.rows[0]].tolist() == [3, 4, 5, 6, 7]
+    together = packed(Feed(seq(7, 3), 7, TREE, masked=True), [3, 4, 5]).batch
+    assert together.masks is not None
+    assert together.masks[0].shape == (8, 8)
+    assert together.masks[0][6].tolist() == [1, 1, 1, 1, 0, 0, 1, 0]

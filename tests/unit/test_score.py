@@ -112,6 +112,22 @@ def test_every_token_of_a_tree_is_fed_once():
     assert sum(rows[1:]) <= len(PROMPT)
 
 
+def test_a_prompt_read_with_its_tree_is_under_no_mask(monkeypatch):
+    """Rows under a mask cost more in attention: a prompt of 340 tokens took twice the time."""
+    model, shapes = toy(rows_rule="any"), []
+    forward = model.forward
+
+    def spy(batch):
+        shapes.extend(None if mask is None else mask.shape for mask in batch.masks or ())
+        return forward(batch)
+
+    monkeypatch.setattr(model, "forward", spy)
+    trie = Trie(PROMPT, PATHS, (3,))
+    read(Engine(model), [trie])
+    assert [shape for shape in shapes if shape is not None] == [(trie.n_tokens, trie.n_tokens)]
+    assert shapes[0] is None
+
+
 def test_trees_wait_for_rows_and_beside_texts_that_are_written():
     """Forwards of few rows, prompts longer than one, a sequence that drafts: all come out as they do alone."""
     tries = [(PROMPT * 4, random_paths(n)) for n in range(4)]
