@@ -8,6 +8,7 @@ bit the one that the candidate gets alone, and the one that the model draws it w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as ListLike
 from dataclasses import dataclass, field
@@ -20,8 +21,8 @@ from wager.engine import Engine
 from wager.errors import OptionError, PromptError
 from wager.interrupt import whole
 from wager.text import Text
-from wager.types import F32, F64, Draft, Sequence
-from wager.wide import log_partition
+from wager.types import F32, F64, I64, Draft, Sequence
+from wager.wide import sums
 
 Terminator = Literal["auto", "end", "line", "none"]
 Candidate = str | ListLike[int]
@@ -84,23 +85,23 @@ def leaves(paths: Iterable[Path]) -> list[Leaf]:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What the model says after a path: log-probability of the tokens asked for, of an end, and its first choice."""
+    """What the model says after a path: log-probability of the tokens asked for, of an end, and its first choice, where
+    that is one of those tokens.
+    """
 
     logprob: dict[int, float]
     end: float
-    best: int
+    best: int | None
 
 
-def said(row: F32, tokens: ListLike[int], ends: ListLike[int], temperature: float) -> Said:
+def said(row: F32, tokens: Iterable[int], ends: I64, temperature: float) -> Said:
     """Of logits ``row`` (V,), under softmax(row / temperature)."""
-    best = int(row.argmax())
-    total = log_partition(row, temperature=temperature)
-
-    def logprobs(ids: ListLike[int]) -> F64:
-        return np.asarray((row[list(ids)].astype(np.float64) - float(row[best])) / temperature - total)
-
-    end = float(np.logaddexp.reduce(logprobs(ends))) if ends else 0.0
-    return Said(dict(zip(tokens, logprobs(tokens).tolist(), strict=True)), end, best)
+    law = sums(row, temperature=temperature)
+    total, logits = math.log(law.total), {token: float(row[token]) for token in tokens}
+    best = int(row.argmax()) if law.top in logits.values() else None
+    logprob = {token: (logit - law.top) / temperature - total for token, logit in logits.items()}
+    of_ends = (row[ends].astype(np.float64) - law.top) / temperature - total
+    return Said(logprob, float(np.logaddexp.reduce(of_ends)) if len(ends) else 0.0, best)
 
 
 @dataclass(slots=True, eq=False)
@@ -116,8 +117,10 @@ class Trie:
     temperature: float = 1.0
     after: dict[Path, Said] = field(default_factory=dict)
     _asked: dict[Path, set[int]] = field(default_factory=dict)
+    _end_ids: I64 = field(init=False)
 
     def __post_init__(self) -> None:
+        self._end_ids = np.array(self.ends, np.int64)
         for path in self.paths:
             for i in range(len(path) + bool(self.ends)):
                 self._asked.setdefault(path[:i], set()).update(path[i : i + 1])
@@ -138,7 +141,7 @@ class Trie:
         groups: list[dict[Path, int]] = [{}]
         for leaf in self.leaves():
             path = [leaf.tokens[:i] for i in range(1, len(leaf.tokens) + 1)]
-            if len({*groups[-1], *path}) > n_most:
+            if len(groups[-1]) + sum(node not in groups[-1] for node in path) > n_most:
                 groups.append({})
             for node in path:
                 groups[-1].setdefault(node, len(groups[-1]))
@@ -147,13 +150,13 @@ class Trie:
     def hear_tree(self, paths: ListLike[Path], rows: ListLike[F32]) -> None:
         """``rows`` are the logits after the prompt and after each of these paths."""
         for path, row in zip([(), *paths], rows, strict=True):
-            self.after[path] = said(row, list(self._asked[path]), self.ends, self.temperature)
+            self.after[path] = said(row, self._asked[path], self._end_ids, self.temperature)
 
     def hear(self, leaf: Leaf, first: int, rows: ListLike[F32]) -> None:
         """``rows`` are the logits after tokens ``first``, … of the prompt and this leaf."""
         for i, row in enumerate(rows, start=first - len(self.prompt) + 1):
             path = leaf.tokens[:i]
-            self.after[path] = said(row, list(self._asked[path]), self.ends, self.temperature)
+            self.after[path] = said(row, self._asked[path], self._end_ids, self.temperature)
 
     def scores(self, candidates: ListLike[Candidate]) -> Scores:
         """Once all leaves have been heard."""
@@ -220,7 +223,7 @@ class Continuations:
     def __init__(self, text: Text) -> None:
         self._text = text
         self._ends: dict[str, tuple[int, ...]] = {}
-        self._joint: dict[tuple[str, bool, tuple[str, ...]], list[list[int]]] = {}
+        self._joint: dict[tuple[str, bool, tuple[str, ...]], tuple[list[int], list[list[int]]]] = {}
 
     def ends(self, terminator: Terminator) -> tuple[int, ...]:
         """Ids of which any is the end: "end" those that end the text or the turn, "line" also what starts a new line.
@@ -281,19 +284,24 @@ class Continuations:
         The prompt ends where all of these still agree with the prompt alone: a space at its end, or a word that a
         candidate goes on with, moves to the candidates (source: lm-evaluation-harness, ``_encode_pair``).
         """
-        encode = self._text.encode
-        cut = _last_word(prompt)
-        head, tail = encode(prompt[:cut], add_special) if cut else [], encode(prompt[cut:], add_special and not cut)
-        if cut and head + tail != encode(prompt, add_special):
-            cut, head, tail = 0, [], encode(prompt, add_special)
-        key = (prompt[cut:], add_special and not cut, candidates)
+        cut, tokens = _last_word(prompt), self._text.encode(prompt, add_special)
+        alone, joint = self._encoded(prompt[cut:], candidates, add_special=add_special and not cut)
+        if tokens[len(tokens) - len(alone) :] != alone:
+            alone, joint = self._encoded(prompt, candidates, add_special=add_special)
+        n = min(n_common(alone, each) for each in joint)
+        return tokens[: len(tokens) - len(alone) + n], [tuple(each[n:]) for each in joint]
+
+    def _encoded(
+        self, tail: str, candidates: tuple[str, ...], *, add_special: bool
+    ) -> tuple[list[int], list[list[int]]]:
+        """Tokens of the end of a prompt alone, and with each candidate: the same for all rows of a template."""
+        key = (tail, add_special, candidates)
         if key not in self._joint:
             if len(self._joint) > _REMEMBERED:
                 self._joint.clear()
-            self._joint[key] = [encode(prompt[cut:] + candidate, key[1]) for candidate in candidates]
-        joint = self._joint[key]
-        n = min(n_common(tail, tokens) for tokens in joint)
-        return head + tail[:n], [tuple(tokens[n:]) for tokens in joint]
+            alone, *joint = (self._text.encode(tail + candidate, add_special) for candidate in ("", *candidates))
+            self._joint[key] = alone, joint
+        return self._joint[key]
 
 
 def rendered(
