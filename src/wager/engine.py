@@ -31,7 +31,7 @@ from wager.policies.base import Policy
 from wager.record import RunStats, StepRecord
 from wager.rounds import Hear, Round, Run, recorded, settled
 from wager.sampling import Noise
-from wager.schedule import Budget, Turn, at_most, bounded, plan, rows_for
+from wager.schedule import Budget, Turn, at_most, bounded, most_below, plan, rows_for
 from wager.tree import merged
 from wager.types import (
     EMPTY,
@@ -153,7 +153,8 @@ class Engine:
         """Nodes of a tree that can be read after so many tokens; 0 where masks would change logits and are not used."""
         if not (self.model.tree_masks or self.model.masks_are_exact):
             return 0
-        return max(0, min(self.budget.n_rows - 2, self.cache.n_blocks * self.cache.block_size - n_tokens - 1))
+        n_slots = self.cache.n_blocks * self.cache.block_size - n_tokens - 1
+        return max(0, min(most_below(self.budget, rule=self.model.rows_rule), n_slots))
 
     def cancel(self, seq_id: int) -> None:
         """End a sequence now and free its blocks. Unknown ids (already finished) are fine."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as ListLike
 from dataclasses import dataclass, replace
 
-from wager.pack import extra_rows
+from wager.pack import extra_rows, least_rows
 from wager.types import Limits, RowsRule, Sequence
 
 
@@ -65,6 +65,14 @@ def plan(
         n_new -= n
         n_rows -= n + extra_rows(seq, n, 0, rule) + turns[-1].n_below
     return turns
+
+
+def most_below(budget: Budget, *, rule: RowsRule) -> int:
+    """Rows that may have to be fed together with a last token: half of them, or more where that leaves enough for all
+    other sequences at their output, without which it would wait until older ones end.
+    """
+    n_beside = least_rows(rule) * budget.n_seqs
+    return max(budget.n_rows // 2, budget.n_rows - n_beside) - 2
 
 
 def rows_for(turn: Turn, turns: ListLike[Turn], budget: Budget, *, rule: RowsRule) -> int:

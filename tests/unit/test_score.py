@@ -14,7 +14,7 @@ from wager.engine import Engine
 from wager.errors import OptionError, PromptError
 from wager.models.openvino import OpenVINOModel
 from wager.sampling import probabilities
-from wager.score import Leaf, Trie, leaves, read
+from wager.score import Leaf, Trie, leaves, queue_reads, read
 from wager.types import Batch, Sampling
 
 PROMPT = [1, 2, 0, 4, 3, 1, 2, 5, 9, 9, 1]
@@ -148,6 +148,24 @@ def test_trees_wait_for_rows_and_beside_texts_that_are_written():
     assert seq.tokens == plain.tokens
     engine.cache.check()
     assert engine.cache.n_free == engine.cache.n_blocks
+
+
+@pytest.mark.parametrize(("max_rows", "max_seqs"), [(64, 24), (64, 64), (300, 64)])
+def test_no_tree_waits_until_others_have_been_written(max_rows, max_seqs):
+    """A trie of many trees beside texts that are being written, as many as leave it room: one tree a step."""
+    engine = Engine(toy(rows_rule="any", n_blocks=2000, max_rows=max_rows), eos_ids=(3,), max_seqs=max_seqs)
+    for i in range(min(max_rows // 2, max_seqs) - 1):
+        engine.submit([*PROMPT, i % V], Sampling(max_tokens=100, ignore_eos=True), seed=i)
+    engine.step()
+    trie = Trie(PROMPT, list(itertools.product(range(V), repeat=2)), (3,))
+    trees = list(queue_reads(engine, trie))
+    assert len(trees) > 1
+    n_steps = 0
+    while any(seq.finish is None for seq in trees):
+        engine.step()
+        n_steps += 1
+    assert n_steps <= len(trees) + 1
+    assert trie.scores(trie.paths).covered < 1
 
 
 @pytest.mark.parametrize(("n_blocks", "max_rows"), [(200, 64), (30, 16)])
